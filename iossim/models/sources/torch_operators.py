@@ -43,7 +43,7 @@ def translations(graph: Graph) -> dict[OpOverload, Translation]:
     found: dict[OpOverload, Translation] = dict.fromkeys((aten.squeeze.dim, aten.squeeze.dims), _squeezed)
     found[aten.conv3d.default] = _biased(aten_conv3d)
     puts = [node for node in graph.nodes if node.target in (aten.index_put.default, aten.index_put_.default)]
-    found[aten.index_put.default] = _inverse if all(map(_inverts, puts)) else _masked(aten_index_put)
+    found[aten.index_put.default] = _inverse if puts and all(map(_inverts, puts)) else _masked(aten_index_put)
     if all(_is_ranged(node) for node in graph.nodes if node.target is aten.histc.default):
         found[aten.histc.default] = _counted
     for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
