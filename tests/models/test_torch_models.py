@@ -217,10 +217,13 @@ def test_a_histogram_may_have_edges_between_whole_numbers() -> None:
         lambda x: (x * 0).index_put((torch.sort(x)[1],), torch.arange(9, dtype=torch.float32)),
         lambda x: (x * 0).long().index_put((torch.sort(x)[1],), torch.arange(9), True),
         lambda x: (x[:3] * 0).long().index_put((x.view(3, 3).sort()[1],), torch.arange(3)),
+        lambda x: x.index_copy(0, torch.tensor([4, 1]), x[:2]),
     ],
 )
 def test_writes_at_places_are_no_inverse_order_unless_all_of_it_is_there(function: Callable[..., Tensor]) -> None:
-    """Places that are no order; numbers that begin at 1, are of another type, or are added; orders of several rows."""
+    """Places that are no order; numbers that begin at 1, are of another type, or are added; orders of several rows;
+    rows of a cache, of which the exporter makes writes at places.
+    """
     traced = torch.export.export(Returning(function), (torch.rand(9),))
     assert translations(traced.graph)[torch.ops.aten.index_put.default].__name__ != "_inverse"
 
