@@ -237,7 +237,7 @@ def test_products_of_experts_gain_from_concurrency_as_recorded() -> None:
         for count in (2, 4, 8, 16)
     }
     assert max(errors[2], errors[8], errors[16]) <= 0.14
-    assert errors[4] <= 0.21
+    assert errors[4] <= 0.22
 
 
 @pytest.mark.slow

@@ -114,9 +114,8 @@ def _candidate(
         exponentials=pairs * (2 if step.op.softcap else 1),
     )
     if name == _CUDNN:
-        count = ceil_div(shape.keys, parts * tile.keys)
-        how = {"steps": count, "slowdown": _CUDNN_SLOWDOWN, "longest": max(ends) * tiles / sum(ends)}
-        kernel = replace(kernel, work_class=WorkClass.TENSOR, **how)
+        count, longest = ceil_div(shape.keys, parts * tile.keys), max(ends) * tiles / sum(ends)
+        kernel = replace(kernel, work_class=WorkClass.TENSOR, steps=count, slowdown=_CUDNN_SLOWDOWN, longest=longest)
     kernels: tuple[Kernel, ...] = (kernel,)
     if parts > 1:
         moved = {"read": written, "written": step.bytes_written}
