@@ -93,10 +93,7 @@ def compare(
 
 
 def _in_bf16(found: Comparison, prices: CostModel, pricing: PricingOptions, device: str | None) -> Iterator[str]:
-    """What fp32, which nobody chose, costs where tensor cores have bf16: the units one by one beside those in bf16.
-
-    The units are those of fp32: for every network of the zoo that makes no difference.
-    """
+    """What fp32, which nobody chose, costs where tensor cores have bf16: its units one by one in both."""
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.hardware.compute_capability import TENSOR_CORES
     from iossim.ir.types import Precision

@@ -284,9 +284,7 @@ class ScheduleErrors:
         return self._around(total_us, shares, 1.0)
 
     def interval_of_spans(self, spans: Sequence[Span], latency_us: float) -> LatencyInterval:
-        """Interval of a plan whose kernels run in these spans; its slopes are left out, whose part is
-        under a hundredth in streams.
-        """
+        """Interval of a plan whose kernels run in these spans, without slopes, which add next to nothing in streams."""
         return self._around(latency_us, self._span_shares(spans, latency_us), 1.0)
 
     def _around(self, latency_us: float, shares: Mapping[Part, float], width: float) -> LatencyInterval:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
@@ -86,50 +87,44 @@ def explain_rewriting(
     cost = _cost(schedule, prices)
     graph, cost_us = network.graph, None if cost is None else cost.us(network)
     told: list[ExplainedStep] = []
-    changes: list[_Change] = []
-    for number, applied in enumerate(applications(graph, steps, named), 1):
-        after_us = None if cost is None else cost.us(rewritten_network(network, applied.graph))
-        rule = named[applied.step.rule]
-        touched = {*applied.step.nodes, *applied.gone, *applied.made}
-        before, after = _part(graph, touched), _part(applied.graph, applied.made)
-        changes = _with_step(changes, number, applied)
+    applied = list(applications(graph, steps, named))
+    for number, one in enumerate(applied, 1):
+        after_us = None if cost is None else cost.us(rewritten_network(network, one.graph))
+        rule = named[one.step.rule]
+        before, after = _part(graph, _touched(one)), _part(one.graph, one.made)
         told.append(ExplainedStep(number, number, rule.name, rule.origin, before, after, cost_us, after_us))
-        graph, cost_us = applied.graph, after_us
-    graphs = [network.graph, *(step.after.graph for step in told)]
-    change_of = {number: one.steps[0] for one in changes for number in _net(one, graphs)}
+        graph, cost_us = one.graph, after_us
+    change_of = {number: own[0] for own in _changes(applied) for number in _net(own, network.graph, applied)}
     return tuple(replace(step, change=change_of[step.number]) for step in told if step.number in change_of)
 
 
-@dataclass(frozen=True)
-class _Change:
-    """Steps that build on one another, by number: the ops that they made, and all that they touched, by name."""
-
-    steps: tuple[int, ...]
-    made: frozenset[str]
-    touched: frozenset[str]
+def _touched(applied: Application) -> Set[str]:
+    return {*applied.step.nodes, *applied.gone, *applied.made}
 
 
-def _with_step(changes: Sequence[_Change], number: int, applied: Application) -> list[_Change]:
-    """The changes with a step, as one with all that made what it matches."""
-    joined = [one for one in changes if one.made.intersection(applied.step.nodes)]
-    whole = _Change(
-        (*sorted(step for one in joined for step in one.steps), number),
-        applied.made.union(*(one.made for one in joined)),
-        applied.made.union(applied.step.nodes, applied.gone, *(one.touched for one in joined)),
+def _changes(applied: Sequence[Application]) -> list[list[int]]:
+    """Numbers of steps, from 1, that build on one another: each matches ops that another one made."""
+    found: list[list[int]] = []
+    for number, one in enumerate(applied, 1):
+        joined = [own for own in found if any(applied[step - 1].made.intersection(one.step.nodes) for step in own)]
+        found = [*(own for own in found if own not in joined), sorted([number, *chain(*joined)])]
+    return found
+
+
+def _net(change: Sequence[int], given: Graph, applied: Sequence[Application]) -> list[int]:
+    """Steps of a change without those between two equal graphs of the ops that it touches."""
+    graphs, names = (
+        [given, *(one.graph for one in applied)],
+        set[str]().union(*(_touched(applied[n - 1]) for n in change)),
     )
-    return [*(one for one in changes if one not in joined), whole]
-
-
-def _net(change: _Change, graphs: Sequence[Graph]) -> list[int]:
-    """Steps of a change without those between two equal graphs of its ops; ``graphs`` are those after each of all."""
 
     def ops(graph: Graph) -> str:
-        nodes = _part(graph, change.touched).nodes
+        nodes = _part(graph, names).nodes
         return subgraph(graph, nodes, *boundary(graph, nodes)).hash
 
     kept: list[int] = []
-    seen = [ops(graphs[change.steps[0] - 1])]
-    for step in change.steps:
+    seen = [ops(graphs[change[0] - 1])]
+    for step in change:
         kept.append(step)
         seen.append(ops(graphs[step]))
         place = seen.index(seen[-1])

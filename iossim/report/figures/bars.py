@@ -10,6 +10,8 @@ from iossim.report.figures.vega import PUBLISHED, described, scheduler_scale
 from iossim.tasks.comparison import TIE, ComparisonRow, best_row, ties_with
 from iossim.tasks.device_comparison import DeviceComparison
 
+#: Meaning of whiskers.
+WHISKERS = "expected on hardware (90% interval)"
 _BAR_PIXELS, _ROW_PIXELS = 15, 24
 #: Width of the longest text after a bar.
 _TEXT_PIXELS = 64
@@ -108,10 +110,7 @@ _BEST = "best"
 
 
 def comparison_figure(
-    title: str,
-    panels: Mapping[str, Sequence[ComparisonRow]],
-    whiskers: str = "expected on hardware (90% interval)",
-    name: str = "comparison",
+    title: str, panels: Mapping[str, Sequence[ComparisonRow]], whiskers: str = WHISKERS, name: str = "comparison"
 ) -> Figure:
     """One panel per entry (a network, say), its schedulers from top to bottom.
 
@@ -174,6 +173,6 @@ def devices_figure(compared: DeviceComparison) -> Figure:
         finding="\n".join(compared.sentences()),
         records=tuple(records),
         panels=(Panel("", spec),),
-        legend=(*bar_legend(records, "expected (90% interval)"), *asked),
+        legend=(*bar_legend(records, WHISKERS), *asked),
         panel_pixels=640,
     )

@@ -8,7 +8,7 @@ from math import floor, log10
 from typing import Any
 
 from iossim.base.tables import Column
-from iossim.report.figures.bars import bar_legend, bar_record, bar_specification, share_scales
+from iossim.report.figures.bars import WHISKERS, bar_legend, bar_record, bar_specification, share_scales
 from iossim.report.figures.figure import Figure, LegendEntry
 from iossim.report.figures.vega import scheduler_legend
 from iossim.study.axes import AXES, METRICS, Quantity, name_of
@@ -16,8 +16,6 @@ from iossim.study.report import layout
 from iossim.study.report.plots import Plot, figure_of, words_of
 from iossim.study.study_run import Row, StudyRun
 
-#: Meaning of whiskers.
-WHISKERS = "expected on hardware (90% interval)"
 #: Widths of the text after a bar: of a value, and of one with a board's power.
 _TEXT_PIXELS, _LONG_TEXT_PIXELS = 64, 110
 

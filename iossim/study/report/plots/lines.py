@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.colours import distinct_marks, scheduler_marks
+from iossim.report.figures.bars import WHISKERS
 from iossim.report.figures.figure import Figure, LegendEntry, Spec
 from iossim.report.figures.vega import PUBLISHED, described, log_ticks, names_axis, scheduler_legend
 from iossim.study.axes import Rewrite
 from iossim.study.report import layout
 from iossim.study.report.plots import Plot, figure_of
-from iossim.study.report.plots.bars import WHISKERS
 from iossim.study.study_run import StudyRun
 from iossim.study.table import context
 
