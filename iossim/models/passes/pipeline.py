@@ -61,13 +61,13 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     simplified = (identity_elimination, dead_op_elimination)
     if trained is None:
         passes: tuple[Pass, ...] = (
-            delayed_dequantisation, flat_product_recognition, grouped_batch_recognition, integer_products,
-            gather_slicing, constant_folding, scatter_elimination, softmax_recognition, mask_recognition,
-            score_scale_hoisting, norm_recognition, group_norm_recognition, rotation_recognition,
-            partial_rotation_recognition, split_hoisting, reduction_hoisting, softmax_turning, *simplified,
-            advanced_quantisation, delayed_dequantisation, transpose_sinking, expand_elimination, mask_joining,
-            check_elimination, function_recognition, layer_scale_folding, pad_folding,
-            common_subexpression_elimination, concat_nesting, batch_norm_folding,
+            delayed_dequantisation, flat_product_recognition, integer_products, gather_slicing,
+            constant_folding, scatter_elimination, softmax_recognition, mask_recognition, score_scale_hoisting,
+            norm_recognition, group_norm_recognition, rotation_recognition, partial_rotation_recognition,
+            split_hoisting, reduction_hoisting, softmax_turning, *simplified, advanced_quantisation,
+            delayed_dequantisation, transpose_sinking, expand_elimination, mask_joining,
+            grouped_batch_recognition, check_elimination, function_recognition, layer_scale_folding,
+            pad_folding, common_subexpression_elimination, concat_nesting, batch_norm_folding,
         )  # fmt: skip
     else:
         statistics = needed_part("pass", "training", "with_batch_statistics", "training")

@@ -55,26 +55,27 @@ def flat_product_recognition(graph: Graph, gemm: Node[Gemm], constants: dict[str
 @local_pass("matmul")
 def grouped_batch_recognition(graph: Graph, product: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns a product of matrices whose batch and heads are one axis (``torch.bmm``), before a reshape that splits it,
-    into a product of four axes, so that no reshape is between an attention and the transpose that joins its heads.
+    into a product of four axes: no reshape is between scores and their mask, or an attention and the transpose that
+    joins its heads.
 
     Invariant: the outputs are unchanged to the last bit.
     """
-    last, before = graph.private_consumer(product.outputs[0]), graph.types[product.outputs[0]].shape
-    if last is None or not isinstance(last.op, Reshape) or len(before) != 3:
+    last, made_shape = graph.private_consumer(product.outputs[0]), graph.types[product.outputs[0]].shape
+    if last is None or not isinstance(last.op, Reshape):
         return {}
     *leading, rows, columns = graph.types[last.outputs[0]].shape
-    operands = [graph.types[value].shape for value in product.inputs]
-    if (
-        (rows, columns) != before[1:]
-        or len(leading) < 2
-        or any(len(each) != 3 or each[0] != before[0] for each in operands)
-    ):
+    shapes = [graph.types[value].shape for value in product.inputs]
+    batches = {(len(shape), shape[0]) for shape in (made_shape, *shapes)}
+    if (rows, columns) != made_shape[1:] or len(leading) < 2 or batches != {(3, made_shape[0])}:
         return {}
-    made = Derived(graph.types, constants, f"{product.name}.batch")
-    split = [
-        made.add(Reshape((*leading, *each[1:])), value) for each, value in zip(operands, product.inputs, strict=True)
-    ]
-    return {product.name: [], last.name: [*made.nodes, replace(last, op=product.op, inputs=(*split,))]}
+    made, split, gone = Derived(graph.types, constants, f"{product.name}.batch"), list[str](), dict[str, list[Node]]()
+    for value, shape in zip(product.inputs, shapes, strict=True):
+        before, wide, source = graph.producer.get(value), (*leading, *shape[1:]), value
+        if before is not None and isinstance(before.op, Reshape):
+            gone |= {before.name: []} if graph.private_consumer(value) else {}
+            source = before.inputs[0]
+        split.append(source if graph.types[source].shape == wide else made.add(Reshape(wide), source))
+    return {**gone, product.name: [], last.name: [*made.nodes, replace(last, op=product.op, inputs=(*split,))]}
 
 
 def concat_nesting(graph: Graph) -> Graph:

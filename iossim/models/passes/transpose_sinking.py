@@ -19,6 +19,7 @@ from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Slice, Split
+from iossim.ir.ops.softmax import SoftmaxLike
 from iossim.models.passes.graph_pass import local_pass, with_nodes
 from iossim.models.passes.simplification import Derived
 
@@ -174,7 +175,7 @@ def _squeeze(graph: Graph, value: str, axis: int) -> Node | None:
 
 
 @local_pass("softmax", "log_softmax")
-def softmax_turning(graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+def softmax_turning(graph: Graph, softmax: Node[SoftmaxLike], constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns a softmax between two transposes into one after a single transpose, along another axis: before operator set
     13 PyTorch's exporter turns the axis to the end and back, and what is left of both often moves nothing.
 

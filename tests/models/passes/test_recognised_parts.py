@@ -80,6 +80,7 @@ def test_heads_that_are_a_batch_are_joined_in_the_attention(is_masked: bool) -> 
     after = canonicalise(graph)
     assert [unit.kind for unit in unit_policy("fused")(after)] == ["Attention"]
     assert_equal_arrays(graph, after, tolerance=1e-6)
+    assert canonicalise(after) is after
 
 
 def windows(*, known: bool = True, reshaped: bool = True, back: bool = True) -> Graph:
