@@ -42,11 +42,10 @@ class UnitSubject(TypedDict):
 
 
 class Subject(TypedDict, total=False):
-    """Subject of a measurement: its ``words`` for people, its groups of units for exports, an algorithm's workspace."""
+    """Subject of a measurement: its ``words`` for people, its groups of units for exports."""
 
     words: str
     groups: list[list[UnitSubject]]
-    workspace_bytes: int
 
 
 @dataclass(frozen=True, eq=False)
