@@ -27,7 +27,6 @@ def calibrate(
     out: Path | None = None,
     held_out: float = 0.3,
     folds: int = 5,
-    seed: int = 0,
     trust_labels: bool = False,
     published: bool = False,
     as_json: bool = False,
@@ -53,8 +52,6 @@ def calibrate(
         raise OptionError(f"--held-out {held_out:g} is no part of the shapes; give at least 0 and less than 1")
     if folds < 0 or folds == 1 or folds > 20:
         raise OptionError(f"--folds {folds} is no number of folds; give 0 to leave them out, or 2 to 20")
-    if seed < 0:
-        raise OptionError(f"--seed {seed} is negative; give 0 or more")
     if held_out == 0 and folds == 0:
         raise OptionError("--held-out 0 and --folds 0 leave nothing to judge the fit by; give either")
     profile = load_device(device)
@@ -65,7 +62,7 @@ def calibrate(
         raise OptionError(f"measurements {twice} are given twice; give each file once")
     measured = DeviceData(profile, tuple(read_measurements(file, profile.name) for file in own))
     today = date.today().isoformat()
-    protocol = Protocol(today, held_out=held_out, folds=folds, seed=seed, trusts_labels=trust_labels)
+    protocol = Protocol(today, held_out=held_out, folds=folds, trusts_labels=trust_labels)
     with progress_bars(quiet=as_json, unit="steps") as progress:
         found = fit_profiles([measured], protocol, published=published, progress=progress)
     write_profile(found.profile, path)
