@@ -24,7 +24,7 @@ from iossim.microbatching.divided_blocks import (
 )
 from iossim.microbatching.divisible import divisible
 from iossim.models.options import common_batch
-from iossim.models.passes.blocks import narrow_blocks
+from iossim.models.passes.blocks import narrow_blocks, split_blocks
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.memo import SearchMemo
 from iossim.transforms.choices import BySchedule, Choices, GraphCost, refuse_measuring
@@ -48,29 +48,33 @@ OPTION = "micro_batches"
 @dataclass(frozen=True)
 class Division:
     """Division of a network: the arguments of
-    :func:`~iossim.microbatching.divided_blocks.divide_blocks`, or of its ``divide_units``.
+    :func:`~iossim.microbatching.divided_blocks.divide_blocks`, or of its ``divide_units``. Blocks are first split at
+    ``max_block`` units.
     """
 
     parts: Mapping[str, int] = field(default_factory=dict)
     joined: int = JOINED
     units: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    max_block: int | None = None
 
     def of(self, network: Network) -> Network:
         if self.units:
             return divide_units(network, self.units)
-        return divide_blocks(network, self.parts, self.joined) if self.parts else network
+        return divide_blocks(split_blocks(network, self.max_block), self.parts, self.joined) if self.parts else network
 
     def to_json(self) -> dict[str, object]:
         if self.units:
             return {"units": dict(self.units)}
-        return {"blocks": dict(self.parts), "joined": self.joined}
+        found: dict[str, object] = {"blocks": dict(self.parts), "joined": self.joined}
+        return found if self.max_block is None else found | {"max_block": self.max_block}
 
     @staticmethod
     def of_json(saved: Any) -> Division:
         """Inverse of :meth:`to_json`; raises TypeError, ValueError, KeyError or AttributeError for anything else."""
         if "units" in saved:
             return Division(units={str(name): tuple(map(int, sizes)) for name, sizes in saved["units"].items()})
-        return Division({str(name): int(count) for name, count in saved["blocks"].items()}, int(saved["joined"]))
+        parts = {str(name): int(count) for name, count in saved["blocks"].items()}
+        return Division(parts, int(saved["joined"]), max_block=saved.get("max_block"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,15 +171,33 @@ class MicroBatch:
 
 
 def _chosen(network: Network, setting: Setting) -> MicroBatched:
-    """The blocks in as many micro-batches as is fastest."""
+    """The blocks in as many micro-batches as is fastest. While blocks are too wide for some, they are halved and the
+    search begins anew.
+    """
+    limited = setting.limited(network)
+    found = _searched(network, setting, limited, None)
+    wide, size = found.wide, max(len(block.units) for block in network.blocks)
+    while wide and not found.interrupted and size > 2:
+        size = -(-size // 2)
+        try:
+            other = _searched(split_blocks(network, size), setting, limited, size)
+        except KeyboardInterrupt:
+            return replace(found, interrupted=True)
+        wide, before_us, seen = other.wide, found.before_us, found.seen + other.seen
+        best = min(found, other, key=lambda each: each.after_us or inf)
+        found = replace(best, before_us=before_us, seen=seen, interrupted=other.interrupted)
+    return found
+
+
+def _searched(network: Network, setting: Setting, limited: Setting, max_block: int | None) -> MicroBatched:
+    """The best numbers for blocks that were split at ``max_block`` units; after an interrupt, of those tried."""
+    cost = BySchedule(limited.prices, setting.scheduler, limited.options, SearchMemo(limited.prices))
     bar, has_limit = setting.progress("micro-batches (ways)"), setting.options.workspace_limit_bytes is not None
-    setting = setting.limited(network)
-    cost = BySchedule(setting.prices, setting.scheduler, setting.options, SearchMemo(setting.prices))
-    choices = DivisionChoices(cost, setting.scheduler, has_limit, lambda seen: bar(seen, seen))
+    choices = DivisionChoices(cost, setting.scheduler, has_limit, lambda seen: bar(seen, seen), max_block)
     choices.way_us(network, choices.given(network))
     try:
         choices.search(network)
-    except KeyboardInterrupt:  # of those that were tried
+    except KeyboardInterrupt:
         return choices.outcome(network, interrupted=True)
     return choices.outcome(network)
 
@@ -214,13 +236,19 @@ class _Blocks:
 
 class DivisionChoices(Choices[int]):
     """Cost of a network with the best number of micro-batches for each block, by a scheduler. The search begins
-    undivided, and with as many as possible.
+    undivided, and with as many as possible. Blocks of the network are split at ``max_block`` units.
     """
 
     def __init__(
-        self, inner: GraphCost, scheduler: str, limited: bool = False, tell: Callable[[int], None] = ignore
+        self,
+        inner: GraphCost,
+        scheduler: str,
+        limited: bool = False,
+        tell: Callable[[int], None] = ignore,
+        max_block: int | None = None,
     ) -> None:
         super().__init__(inner, tell)
+        self.max_block = max_block
         self.most_transitions = MOST_LIMITED_TRANSITIONS if limited else MOST_TRANSITIONS
         self.joined = JOINED_LIMITED if limited else JOINED
         self.searches = scheduler != "sequential"
@@ -303,7 +331,7 @@ class DivisionChoices(Choices[int]):
 
     def division(self, network: Network, way: Counts) -> Division:
         parts = {block.name: count for block, count in zip(network.blocks, way, strict=True) if count > 1}
-        return Division(parts, self.joined)
+        return Division(parts, self.joined, max_block=self.max_block)
 
     def applied(self, network: Network, to: Network) -> tuple[Network, Mapping[str, int]]:
         division = self.division(network, self.best(network))
