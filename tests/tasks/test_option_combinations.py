@@ -83,7 +83,7 @@ def of_study(options: dict[str, Any], folder: Path) -> Schedule | str:
     scenario = {
         "name": "one-point",
         **{"models": [MODEL], "devices": [DEVICE], "batch_sizes": [BATCH], "schedulers": ["ios-both"]},
-        **{"engines": [options["engine"]], "searches": [search], "micro_batches": [options["micro_batch"] or 1]},
+        **{"engines": [options["engine"]], "searches": [search]},
         "rewrites": ["none" if rewrite is None else {"rules": rewrite, "graphs": 4}],
         "workspace": [options["workspace_limit"] or "none"],
     }
@@ -101,8 +101,8 @@ def decided(found: Schedule | str) -> Any:
 def check(options: dict[str, Any], capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     expected = decided(of_api(options))
     assert decided(of_command_line(options, capsys)) == expected
-    # A study neither measures within a budget nor loads a network with its gradients.
-    if options["budget"] is None and not options["training"]:
+    # A study neither measures within a budget, nor loads a network with its gradients, nor divides its batch.
+    if options["budget"] is None and not options["training"] and options["micro_batch"] is None:
         assert decided(of_study(options, folder)) == expected
 
 

@@ -175,18 +175,26 @@ def _becomes_tree(kind: type) -> bool:
     def flatten(value: object) -> tuple[list[Tensor], bytes]:
         tensors: list[Tensor] = []
 
-        def number(part: object) -> int | None:
-            return (tensors.append(part) or len(tensors)) if isinstance(part, Tensor) else None
+        class Numbering(pickle.Pickler):
+            """Writes a tensor as its number, from 1 on."""
 
-        pickler = pickle.Pickler(made := io.BytesIO())
-        pickler.persistent_id = number
-        pickler.dump(value)
+            def persistent_id(self, part: object) -> int | None:
+                if not isinstance(part, Tensor):
+                    return None
+                tensors.append(part)
+                return len(tensors)
+
+        Numbering(made := io.BytesIO()).dump(value)
         return tensors, made.getvalue()
 
     def unflatten(tensors: Iterable[Tensor], rest: bytes) -> object:
-        unpickler = pickle.Unpickler(io.BytesIO(rest))
-        unpickler.persistent_load = [None, *tensors].__getitem__
-        return unpickler.load()
+        numbered = (None, *tensors)
+
+        class Numbered(pickle.Unpickler):
+            def persistent_load(self, number: int) -> Tensor | None:
+                return numbered[number]
+
+        return Numbered(io.BytesIO(rest)).load()
 
     pytree.register_pytree_node(kind, flatten, unflatten)
     return True
