@@ -158,13 +158,20 @@ def test_auto_is_never_slower_and_finds_again_what_it_saved(tmp_path: Path) -> N
     assert again.graph.hash == after.graph_hash
 
 
-def test_auto_leaves_a_block_whole_whose_micro_batches_have_too_many_transitions() -> None:
+def test_auto_halves_blocks_whose_micro_batches_have_too_many_transitions(tmp_path: Path) -> None:
     network = iossim.load("nasnet_a", batch=8, block=4)
+    (block,) = network.blocks
     found = divided(network, "v100-sxm2")
-    assert found.parts == {}
-    assert found.seen == found.wide == 1
-    assert "1 block too wide for some (a smaller `max_block` cuts blocks)" in found.sentence()
-    assert found.before_us == found.after_us == api.optimize(network, "v100-sxm2").latency_us
+    assert set(found.parts) == {f"{block.name}.part1"}
+    assert "blocks too wide for some (a smaller `max_block` cuts blocks)" in found.sentence()
+    whole_us = api.optimize(network, "v100-sxm2").latency_us
+    assert found.before_us == whole_us
+    assert found.after_us is not None
+    assert found.after_us < whole_us
+    schedule = api.optimize(network, "v100-sxm2", micro_batch="auto")
+    assert schedule.latency_us == pytest.approx(found.after_us)
+    schedule.save(tmp_path / "schedule.json")
+    assert network_of(Schedule.read(tmp_path / "schedule.json")).graph.hash == schedule.graph_hash
 
 
 @pytest.mark.parametrize("limit", ["0B", "1MiB", "64MiB"])
