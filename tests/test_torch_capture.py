@@ -81,6 +81,11 @@ def doubles(x: Tensor) -> None:
         (torch.jit.ScriptModule(), X, "ScriptModule is not a PyTorch module that can be traced"),
         (Returning(lambda x: (x * 2, x.view(torch.int32))), X, "Returning"),
         (nn.Linear(4, 4), (X, X), "the example inputs are no arguments of module Linear: too many"),
+        (
+            Returning(lambda x: x[:, 1:3].as_strided((2, 2), (4, 1)) * 2),
+            X,
+            "reads outside of its tensor; index the tensor",
+        ),
         ("resnet18", X, "str is not a PyTorch module"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
@@ -117,6 +122,22 @@ def test_outputs_that_are_parts_of_others_are_so_again(function: Callable[[Tenso
         for one, other in zip(made, expected, strict=True):
             assert one is other is None or one.stride() == other.stride()
         assert [each is made[0] for each in made] == [each is expected[0] for each in expected]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.as_strided((3, 2), (2, 1)) * 2,
+        lambda x: x.t().as_strided((3, 2), (2, 1)) * 2,
+        lambda x: x.t().as_strided((3, 2), (2, 1), 1) * 2,
+        lambda x: x[1:].as_strided((2, 3), (1, 1)) * 2,
+        lambda x: (x + 1).view(2, 2, 2).transpose(0, 1).as_strided((3, 4), (2, 1)) * 2,
+    ],
+)
+def test_strides_are_those_of_the_memory(function: Callable[[Tensor], Tensor]) -> None:
+    """Longformer cuts its overlapping chunks so from a transposed tensor."""
+    module = Returning(function).eval()
+    torch.testing.assert_close(iossim.torch.compile(module, X)(X + 1), module(X + 1), rtol=0, atol=0)
 
 
 def test_arguments_that_are_one_tensor_or_the_modules_own_are_told_apart() -> None:

@@ -161,7 +161,7 @@ STAGE_ERROR = 0.05
 #: on an H100 (in-sample: ``python -m evidence hopper``), and of 529 stages in fp32 on an H200, by which neither was
 #: chosen. :data:`COMMON_PART` of it is common to stages: the 212 of networks gain 0.10 less than predicted in the mean
 #: of the logarithm, and 0.19 in its root mean square.
-HOPPER_STAGE_ERROR, HOPPER_GROUP_ERROR = 0.17, 0.018
+HOPPER_STAGE_ERROR, HOPPER_GROUP_ERROR = 0.18, 0.018
 #: Standard deviation of the relative error of the cost of synchronising.
 BOUNDARY_ERROR = 0.2
 #: Nine in ten cases of a normal distribution are within this many standard deviations.

@@ -75,6 +75,29 @@ def cast_differences(graph: Graph) -> None:
             node.args = (cast, *node.args[1:])
 
 
+def order_as_stored(graph: Graph) -> None:
+    """Turn what ``as_strided`` reads into the order in which it lies, which the exporter takes for that of its axes.
+
+    Raises ModelError for one that reads outside of a dense tensor.
+    """
+    import torch
+
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
+        source, size, stride, *rest = node.args
+        value = source.meta["val"]
+        order = np.argsort([-step for step in value.stride()], kind="stable").tolist()
+        begin = (rest[0] if rest else value.storage_offset()) - value.storage_offset()
+        last = begin + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+        if not value.permute(order).is_contiguous() or begin < 0 or last >= value.numel():
+            raise ModelError(f"{node.name} reads outside of its tensor; index the tensor that it is part of")
+        if order != sorted(order):
+            with graph.inserting_before(node):
+                turned = graph.call_function(torch.ops.aten.permute.default, (source, order))
+            turned.meta["val"] = value.permute(order)
+            source = turned
+        node.args = (source, size, stride, begin)
+
+
 def untranslated(error: BaseException | None) -> OpOverload | None:
     """The operator that the exporter could not translate, by its error; None if it failed for another reason."""
     while error is not None:
