@@ -94,9 +94,9 @@ class KnownSlowdowns(NamedTuple):
 class Fluid(NamedTuple):
     """Kernels that share a device, and the room in which compiled code follows them.
 
-    At most ``max_kernels`` run at a time, and start ``apart_us`` after one another at the soonest, and ``code_us`` more
-    with code that none of them has. ``spans``, ``[kernels, 3]``, become the stream, start and end of each; nothing is
-    recorded where it has no rows.
+    At most ``max_kernels`` run at a time, and start ``apart_us`` after one another at the soonest, ``code_us`` more
+    with code that none of them has, and ``follow_us`` after their predecessor in the stream while others run.
+    ``spans``, ``[kernels, 3]``, become the stream, start and end of each; nothing is recorded where it has no rows.
     """
 
     kernels: StageKernels
@@ -104,6 +104,7 @@ class Fluid(NamedTuple):
     max_kernels: int
     apart_us: float
     code_us: float
+    follow_us: float
     known: KnownSlowdowns
     spans: Floats
     numbers: Floats
@@ -117,6 +118,7 @@ class Fluid(NamedTuple):
         max_kernels: int = MAX_GROUPS,
         apart_us: float = 0.0,
         code_us: float = 0.0,
+        follow_us: float = 0.0,
         known: KnownSlowdowns | None = None,
         has_spans: bool = False,
     ) -> Fluid:
@@ -125,7 +127,7 @@ class Fluid(NamedTuple):
         size = max(MAX_GROUPS + 1, len(kernels.columns))
         room = np.empty((12, size)), np.empty((6, size), dtype=np.int64), np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
         known = KnownSlowdowns.room() if known is None else known
-        return Fluid(kernels, interference, max_kernels, apart_us, code_us, known, spans, *room)
+        return Fluid(kernels, interference, max_kernels, apart_us, code_us, follow_us, known, spans, *room)
 
 
 @jit(inline="always")

@@ -14,7 +14,7 @@ from iossim.hardware.profile import DeviceProfile
 class EventCosts(NamedTuple):
     """``host_us`` for each record and wait; of the stream ``fork_us`` and ``join_us`` in a graph, ``wait_us`` for each
     wait in a session. Kernels of a graph start ``apart_us`` after one another, at the soonest, ``code_us`` more with
-    code that none has that runs.
+    code that none has that runs, and ``follow_us`` after their predecessor in a stream while others run.
     """
 
     host_us: float
@@ -23,6 +23,7 @@ class EventCosts(NamedTuple):
     wait_us: float
     apart_us: float = 0.0
     code_us: float = 0.0
+    follow_us: float = 0.0
 
     @staticmethod
     def of(engine: Engine, profile: DeviceProfile) -> EventCosts:
@@ -31,7 +32,7 @@ class EventCosts(NamedTuple):
         """
         costs = profile.engine
         if engine.is_recorded:
-            apart = costs.graph_apart_us, costs.graph_code_us
+            apart = costs.graph_apart_us, costs.graph_code_us, costs.graph_follow_us
             return EventCosts(0.0, costs.fork_us, costs.join_us, 0.0, *apart)
         if not engine.facts.is_session:
             return EventCosts(costs.event_us, 0.0, 0.0, 0.0)

@@ -40,8 +40,9 @@ HOST_US, STREAM_US, ISSUED_US = range(3)
 #: Rows of the work space by stream: when its next kernel may start (inf: none may), when all before has run, and its
 #: next command.
 _START, _FREE, _HEAD = ISSUED, READY, BEGIN
-#: ... and, while commands are written, whether the stream has launched since its last record.
-_IS_OPEN = POSITION
+#: ... and whether its next kernel follows one of its own; while commands are written, whether it has launched since its
+#: last record.
+_FOLLOWS = _IS_OPEN = POSITION
 
 
 class Commands(NamedTuple):
@@ -97,6 +98,7 @@ def _run_segment(
         numbers[AFTER, stream] = 0.0
         numbers[_START, stream] = np.inf
         numbers[_FREE, stream] = now
+        integers[_FOLLOWS, stream] = 0
     for place in range(end - 1, begin - 1, -1):
         stream = each[place, STREAM]
         each[place, NEXT] = integers[_HEAD, stream]
@@ -108,26 +110,19 @@ def _run_segment(
     while True:
         next_start = np.inf
         while True:
-            first = -1
-            for stream in range(width):
-                at = numbers[_START, stream]
-                if at < np.inf and (
-                    first < 0
-                    or at < numbers[_START, first]
-                    or (at == numbers[_START, first] and integers[_HEAD, stream] < integers[_HEAD, first])
-                ):
-                    first = stream
+            first, first_us = _first_stream(width, active, fluid)
             if first < 0:
                 break
             from_us = starts_from(may_start, each[integers[_HEAD, first], REFERENCE], active, fluid)
-            if max(numbers[_START, first], from_us) > now:
-                next_start = max(numbers[_START, first], from_us)
+            if max(first_us, from_us) > now:
+                next_start = max(first_us, from_us)
                 break
             if active >= fluid.max_kernels:
                 break
             place = integers[_HEAD, first]
             key = start(each[place, REFERENCE], first, active, key, fluid)
             numbers[_START, first] = np.inf
+            integers[_FOLLOWS, first] = 1
             integers[_HEAD, first] = each[place, NEXT]
             active += 1
             may_start = now + fluid.apart_us
@@ -144,6 +139,20 @@ def _run_segment(
     for stream in range(width):
         now = max(now, numbers[_FREE, stream])
     return now, last_us
+
+
+@jit(inline="always")
+def _first_stream(width: int, active: int, fluid: Fluid) -> tuple[int, float]:
+    """The stream whose kernel may start first, by issue among equals, and when; -1 where none may."""
+    numbers, integers = fluid.numbers, fluid.integers
+    first, first_us = -1, np.inf
+    for stream in range(width):
+        at = numbers[_START, stream]
+        if active > 0 and integers[_FOLLOWS, stream]:
+            at = max(at, numbers[_FREE, stream] + fluid.follow_us)
+        if at < first_us or (at == first_us < np.inf and integers[_HEAD, stream] < integers[_HEAD, first]):
+            first, first_us = stream, at
+    return first, first_us
 
 
 @jit
@@ -169,6 +178,7 @@ def _advance(width: int, commands: Commands, fluid: Fluid) -> None:
                     if event_us == np.inf:
                         break
                     at = max(at, event_us)
+                    integers[_FOLLOWS, stream] = 0
                 at += times[place, STREAM_US]
                 if kind == RECORD:
                     events_us[each[place, REFERENCE]] = at

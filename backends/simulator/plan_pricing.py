@@ -96,7 +96,7 @@ class PlanPricing:
         )
 
     def _fluid(self, prepared: PreparedProblem) -> Fluid:
-        interference, apart = self.profile.parameters.interference, self._costs[-2:]
+        interference, apart = self.profile.parameters.interference, self._costs[-3:]
         known = KnownSlowdowns.room(0)  # parts of blocks that are nearly alike would share an entry
         return Fluid.of(prepared.kernels, interference, self.max_kernels, *apart, known, has_spans=True)
 

@@ -2,7 +2,8 @@
 
 A fluid model. Each group runs its kernels one after another on a stream of its own; a kernel cannot start before the
 host, which issues group after group, lowest unit first, has issued it, nor sooner than ``apart_us`` after another
-kernel: what starts the nodes of a graph starts one after another, and fetches code that no running kernel has. From
+kernel: what starts the nodes of a graph starts one after another, and fetches code that no running kernel has; nor
+``follow_us`` after its predecessor in the group, while others run. From
 event to event (a kernel ends, a kernel is issued) each kernel runs as much slower than alone as
 :mod:`~iossim.backends.simulator.device_sharing` says. The cores of a CPU run one thread each: further kernels queue,
 longest waiting first (``max_kernels``). Whole plans (:mod:`~iossim.backends.simulator.plan_model`) take the same
@@ -121,6 +122,8 @@ def _share(count: int, limit_us: float, fluid: Fluid) -> float:
                     break  # the host issues the groups after this one later
                 continue
             from_us = starts_from(may_start, integers[ORDER, place], active, fluid)
+            if active > 0 and place > integers[BEGIN, group]:
+                from_us = max(from_us, numbers[READY, group] + fluid.follow_us)
             if now < from_us:
                 next_start = min(next_start, from_us)
                 continue

@@ -42,7 +42,7 @@ class StagePricing:
     def __init__(self, profile: DeviceProfile, units: UnitPrices, engine: Engine = Engine.PAPER) -> None:
         self.profile, self.units = profile, units
         self.interference = profile.parameters.interference
-        self.limits = kernels_at_a_time(engine, profile), *EventCosts.of(engine, profile)[-2:]
+        self.limits = kernels_at_a_time(engine, profile), *EventCosts.of(engine, profile)[-3:]
         self._problems: dict[tuple[str, ...], PreparedProblem] = {}
         self._bounds = cache(partial(stage_bounds, interference=self.interference))
         self._partitions: dict[tuple[str, ...], PreparedPartition] = {}

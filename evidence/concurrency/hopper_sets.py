@@ -107,6 +107,7 @@ def sets_and_units() -> dict[str, Any]:
         "products_side_by_side": _by_number(products_side_by_side(simulated)),
         "makespans": makespans(),
         "units": units(),
+        "followers": followers(),
     }
 
 
@@ -157,8 +158,83 @@ def networks() -> dict[str, dict[str, float]]:
     return found
 
 
+#: SMs of the board; shared memory of a block with an SM to itself, bytes; most of the times of kernels that are alike.
+_SMS, _WHOLE, _ALIKE = 132, 100_000, 1.35
+
+
+class _Recorded(NamedTuple):
+    """A kernel of a replay; ``code`` is its name, grid, block, registers and shared memory."""
+
+    start_us: float
+    us: float
+    stream: int
+    code: tuple[Any, ...]
+
+    @property
+    def end_us(self) -> float:
+        return self.start_us + self.us
+
+    @property
+    def sms(self) -> float:
+        """SMs that it occupies."""
+        _, grid, block, _, shared = self.code
+        return float(math.prod(grid)) * (1.0 if shared > _WHOLE else math.prod(block) / 2048)
+
+
+def _named(row: Mapping[str, Any]) -> list[_Recorded]:
+    """Kernels of a replay in the order of their starts; those whose launch was not recorded are left out."""
+    kernels = (
+        _Recorded(start, us, stream, (row["names"][name], tuple(grid), tuple(block), registers, shared))
+        for start, us, name, grid, block, registers, shared, stream in row["kernels"] or ()
+        if grid
+    )
+    return sorted(kernels)
+
+
 #: First letters of the kernels of cuDNN and cuBLAS, and the fewest of a network's units that tell something.
 _OF_LIBRARIES, _FEWEST = ("nvjet", "sm80", "sm90", "void cutlass", "void convolve_common"), 5
+
+
+def _recorded() -> list[dict[str, Any]]:
+    """Replays of networks, kernel by kernel, and which launches of the sequential ones issue what."""
+    with gzip.open(shared_data() / FOLDER / "timelines.jsonl.gz", "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def followers() -> dict[str, dict[str, float]]:
+    """What kernels that follow another in their branch lose while other branches run: medians, us, by who counts.
+
+    ``longer`` than the same kernel of the sequential replay, ``gap`` after the predecessor there. Counted are those for
+    which the running ones leave SMs enough: ``whole`` needs SMs of its own, ``all`` are also kernels that share.
+    """
+    replays = [row for row in _recorded() if row["kind"] == "timeline"]
+    found: dict[str, list[tuple[float, float]]] = {"all": [], "whole": []}
+    for row in replays:
+        if row["schedule"] == "sequential":
+            alone = _named(row)
+            continue
+        branches: list[_Recorded] = []
+        for kernel in _named(row):
+            branches = branches if any(kernel.start_us < one.end_us for one in branches) else []
+            running = [one for one in branches if one.end_us > kernel.start_us]
+            before = [one.end_us for one in branches if one.stream == kernel.stream]
+            branches.append(kernel)
+            same = [one.us for one in alone if one.code == kernel.code]
+            if (
+                before
+                and running
+                and same
+                and max(same) < _ALIKE * min(same)
+                and sum(one.sms for one in (*running, kernel)) <= _SMS
+            ):
+                lost = kernel.us - float(np.median(same)), kernel.start_us - max(before)
+                found["all"].append(lost)
+                if kernel.code[-1] > _WHOLE:
+                    found["whole"].append(lost)
+    return {
+        name: {"rows": len(lost)} | dict(zip(("longer", "gap"), np.median(lost, axis=0).tolist(), strict=True))
+        for name, lost in found.items()
+    }
 
 
 def units() -> dict[str, dict[str, float]]:
@@ -167,8 +243,7 @@ def units() -> dict[str, dict[str, float]]:
     A unit takes the time from its kernel's start to the next start in a replay of the sequential schedule. No rule was
     chosen by these. Kernels of this project ran besides, which were replaced since.
     """
-    with gzip.open(shared_data() / FOLDER / "timelines.jsonl.gz", "rt", encoding="utf-8") as file:
-        rows = [row for row in map(json.loads, file) if row.get("schedule", "sequential") == "sequential"]
+    rows = [row for row in _recorded() if row.get("schedule", "sequential") == "sequential"]
     found = {}
     for replay, launched in zip(rows[::2], rows[1::2], strict=True):
         kernels = [(launch, kernel[0]) for launch in launched["launches"] or () for kernel in launch["kernels"]]

@@ -140,6 +140,15 @@ def _by_name(header: Sequence[str], found: Results, cells: str) -> str:
     return _table(header, [[name.replace(":", ", "), *cells.format_map(own).split()] for name, own in found.items()])
 
 
+def hopper_followers(results: Results) -> str:
+    every, whole = (results["hopper-sets"]["followers"][name] for name in ("all", "whole"))
+    return (
+        f"A kernel that follows another in its branch took {every['longer']:.1f} us longer while other branches ran\n"
+        f"than in the sequential graph (median of {every['rows']} in recorded timelines), and {whole['longer']:.1f}\n"
+        f"us if it needs SMs of its own ({whole['rows']})."
+    )
+
+
 def hopper_sets(results: Results) -> str:
     known = results["hopper-sets"]["makespans"]
     rows = [
@@ -425,6 +434,7 @@ TEXTS: dict[str, Callable[[Results], str]] = {
     "hopper-kinds": hopper_kinds,
     "hopper-families": hopper_families,
     "hopper-sets": hopper_sets,
+    "hopper-followers": hopper_followers,
     "hopper-units": hopper_units,
     "hopper-left-out": hopper_left_out,
     "intervals": intervals,

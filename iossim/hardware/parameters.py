@@ -250,6 +250,10 @@ class EngineOverheads(Value):
     #: Further interval before a product or convolution whose code no running kernel has. For each code more, sets on an
     #: H100 take some 0.4 us longer where caches have it, 1.5 where L2 was emptied; others were not measured.
     graph_code_us: NotNegative = 0.0
+    #: Least interval between two kernels of a branch while other branches run: on an H100 the second took 1.4 us longer
+    #: there than in a chain (median of 964 recorded ones), those that need whole SMs 2.4, equal ones in step none. On
+    #: an H200, which had no say, networks are off by 8.4% with it, and 9.0 without.
+    graph_follow_us: NotNegative = 0.0
     #: Delay of a CUDA graph's node while nodes of another chain run: fitted on an RTX A5000
     #: (``calibration.corun_fit``).
     graph_beside_us: NotNegative = 0.25

@@ -160,7 +160,7 @@ STAGE_ERROR = 0.05
 #: The same since Hopper, and for each group: nine in ten of 192 sets of two to eight convolutions are inside, in bf16
 #: on an H100 (in-sample: ``python -m evidence hopper``), and of 529 stages in fp32 on an H200, by which neither was
 #: chosen. :data:`COMMON_PART` of it is common to stages.
-HOPPER_STAGE_ERROR, HOPPER_GROUP_ERROR = 0.18, 0.018
+HOPPER_STAGE_ERROR, HOPPER_GROUP_ERROR = 0.17, 0.018
 #: Standard deviation of the relative error of the cost of synchronising.
 BOUNDARY_ERROR = 0.2
 #: Nine in ten cases of a normal distribution are within this many standard deviations.

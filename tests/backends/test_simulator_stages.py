@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from cpus import cpu
@@ -22,7 +24,6 @@ from iossim.models.load import load
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.search.scheduler import schedule
 from iossim.testing.conformance import least_price_us
 
 V100 = device("v100-sxm2")
@@ -182,16 +183,22 @@ def test_groups_are_the_problems_groups(seed: int) -> None:
     assert streams == names
 
 
-def spans_side_by_side(*convolutions: tuple[int, int, int, int]) -> list[tuple[str, float, float]]:
-    """Kernels of one stage in bf16 on an H100: name, start and end; of channels, filters, image and window."""
+def spans_side_by_side(*convolutions: tuple[int, int, int, int], times: int = 1) -> list[tuple[str, float, float]]:
+    """Kernels of one stage in bf16 on an H100: name, start and end; of channels, filters, image and window.
+
+    The last convolution runs so many ``times``, each on what the one before it made.
+    """
     b, outputs = GraphBuilder("test", Precision.BF16), []
     with b.block("block"):
         for index, (channels, filters, size, window) in enumerate(convolutions):
             x = b.input(f"x{index}", (1, channels, size, size))
-            outputs.append(b.conv(x, filters, window, padding=window // 2, name=f"c{index}"))
+            for number in range(times if index == len(convolutions) - 1 else 1):
+                x = b.conv(x, filters, window, padding=window // 2, name=f"c{index}.{number}")
+            outputs.append(x)
     network = b.network(outputs)
     model = create(device("h100-sxm"), Precision.BF16, "graph")
-    (stage,) = schedule(network, model, "greedy").stages
+    problem = ScheduleProblem.of_block(network, network.blocks[0])
+    stage = PlannedStage(problem.full, Strategy.CONCURRENT).named(problem)
     spans = kernel_spans(run_stage(model.stages, network, stage), number=0)
     return [(span.name, span.start_us, span.end_us) for span in sorted(spans, key=lambda span: span.stream)]
 
@@ -219,6 +226,18 @@ def test_branches_of_a_graph_start_apart() -> None:
     starts_us = [start_us for _, start_us, _ in spans_side_by_side(*[SMALL] * 5)]
     assert np.diff(starts_us) == pytest.approx([apart_us] * 4)
     assert V100.engine.graph_apart_us == 0.0
+
+
+def test_a_kernel_behind_another_of_its_branch_starts_later_while_other_branches_run() -> None:
+    follow_us = device("h100-sxm").engine.graph_follow_us
+    (_, _, other_us), *chain = spans_side_by_side(PERSISTENT, SMALL, times=4)
+    gaps_us = [after[1] - before[2] for before, after in pairwise(chain)]
+    beside = [before[2] + follow_us < other_us for before in chain[:-1]]
+    assert beside == sorted(beside, reverse=True)
+    assert set(beside) == {True, False}
+    assert gaps_us[: sum(beside)] == pytest.approx([follow_us] * sum(beside))
+    assert gaps_us[-1] == 0.0  # the other branch has ended
+    assert V100.engine.graph_follow_us == 0.0
 
 
 def test_products_of_other_code_than_what_runs_start_later() -> None:

@@ -3,11 +3,13 @@
 The host issues in order, on its own clock, and runs ahead of the device until it awaits it. A stream runs what it was
 given one after another: a kernel's turn comes when it was issued and its predecessor in the stream has ended, the later
 of the two, in a graph ``apart_us`` after the last turn at the soonest, ``code_us`` more with code that no running one
-has. It becomes ready ``gap_us`` after its turn. What was issued but is not ready occupies nothing.
+has, and ``follow_us`` after its predecessor if others run then. It becomes ready ``gap_us`` after its turn. What was
+issued but is not ready occupies nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -85,6 +87,7 @@ class _Engine:
 
     def _run_stream(self, issued: simpy.Store) -> _Process:
         environment = self._environment
+        ended_us = -math.inf  # of a predecessor without an event between
         while True:
             number, instruction = yield issued.get()
             match instruction:
@@ -92,6 +95,8 @@ class _Engine:
                     kernel, demand, now = instruction.kernel, instruction.kernel.demand, environment.now
                     is_new = kernel.code and self._running.total() and not self._running[kernel.code]
                     turn_us = max(now, self._turn_us + (kernel.code_us if is_new else 0.0))
+                    if self._running.total():
+                        turn_us = max(turn_us, ended_us + kernel.follow_us)
                     self._turn_us = turn_us + kernel.apart_us
                     self._running[kernel.code] += 1
                     gap_us = turn_us - now + demand.work.gap_us
@@ -101,6 +106,7 @@ class _Engine:
                         yield environment.timeout(gap_us)
                     run, ended = self._device.submit(demand, number, instruction.sms)
                     yield ended
+                    ended_us = environment.now
                     self._running[kernel.code] -= 1
                     ran = demand.work.name, instruction.unit, instruction.stage, instruction.queue
                     self._spans.append(Span(*ran, run.start_us, run.end_us, instruction.sms))
@@ -110,6 +116,7 @@ class _Engine:
                     self._events[instruction.event].succeed()
                 case IssueWait():
                     yield self._events[instruction.event]
+                    ended_us = -math.inf
                     if instruction.stream_us:
                         yield environment.timeout(instruction.stream_us)
             self._outstanding -= 1

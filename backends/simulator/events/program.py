@@ -23,7 +23,8 @@ from iossim.schedule.batch import FASTEST, Strategy
 @dataclass(frozen=True, slots=True)
 class IssuedKernel:
     """A kernel, and what the host needs to issue it; it starts ``beside_us`` later while other streams have work, and
-    ``apart_us`` after another kernel of its device at the soonest, ``code_us`` more if none that runs has its ``code``.
+    ``apart_us`` after another kernel of its device at the soonest, ``code_us`` more if none that runs has its ``code``,
+    and ``follow_us`` after its predecessor in the stream while others run.
     """
 
     demand: BlockDemand
@@ -31,6 +32,7 @@ class IssuedKernel:
     beside_us: float = 0.0
     apart_us: float = 0.0
     code_us: float = 0.0
+    follow_us: float = 0.0
     code: float = 0.0
 
 
@@ -124,7 +126,7 @@ class KernelLibrary:
         model = self.units.model(sms)
         works = [kernel_work(model, kernel) for kernel in price.kernels]
         return tuple(
-            IssuedKernel(BlockDemand.of(work, self.profile, sms), host_us, 0.0, *self.costs[-2:], own.code)
+            IssuedKernel(BlockDemand.of(work, self.profile, sms), host_us, 0.0, *self.costs[-3:], own.code)
             for work, own, host_us in zip(works, price.prices, price.host_us, strict=True)
         )
 
