@@ -264,7 +264,7 @@ def dataflow_words(found: Dataflow) -> str:
 
 def trust_words(device: EdgeDevice) -> str:
     """Why times on an edge device have no interval."""
-    return f"No interval: no measured time of a {device.name} is known, so that the error of these is not."
+    return f"No interval: no time was measured on a {device.name}, so that the error of these is unknown."
 
 
 def _change(now_us: float, before_us: float) -> str:

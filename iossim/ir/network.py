@@ -15,7 +15,7 @@ from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from iossim.base.display import Displayed
+from iossim.base.display import Displayed, counted
 from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.types import Precision
@@ -98,7 +98,7 @@ class Network(Displayed):
     def __repr__(self) -> str:
         return (
             f"<Network {self.name}: batch {self.source.batch}, {self.precision}, {len(self.graph.nodes)} ops, "
-            f"{len(self.units)} units in {len(self.blocks)} blocks>"
+            f"{counted(len(self.units), 'unit')} in {counted(len(self.blocks), 'block')}>"
         )
 
     @cached_property

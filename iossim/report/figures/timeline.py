@@ -78,7 +78,6 @@ def lanes(
     """Stages and kernels over ``domain_ms``; ``title`` is that of the lanes. The cell ``above`` is the height of a
     stage's number and a block's name.
     """
-    x, middle = (time_channel(key, domain_ms) for key in ("start_ms", "middle"))
     return described(
         __package__,
         "lanes",
@@ -87,11 +86,12 @@ def lanes(
         band=BAND,
         gap=GAP,
         merged=MERGED,
+        narrow=f"datum.end_ms - datum.start_ms < {(domain_ms[1] - domain_ms[0]) / 700}",
         colours=colour_scale(colours),
         kinds=list(colours),
-        x=x,
+        x=time_channel("start_ms", domain_ms),
         y=stream_channel(title),
-        middle=middle,
+        middle=time_channel("middle", domain_ms),
         label_size=LABEL_PIXELS,
         block_size=BLOCK_PIXELS,
         number_size=NUMBER_PIXELS,

@@ -157,7 +157,7 @@ def _draw_specialisation(axis: CrossAxis, run: StudyRun) -> Figure | None:
         records.append(record)
     title = title_of(axis)
     titles = {
-        "run_at": f"latency (ms), run at: {title}",
+        "run_at": f"latency (ms), run {'on' if axis == 'device' else 'at'}: {title}",
         "made_for": f"made for: {title}",
         "slower_percent": "slower than the best (%)",
         "latency": "latency",
@@ -168,10 +168,9 @@ def _draw_specialisation(axis: CrossAxis, run: StudyRun) -> Figure | None:
     most = max(_LEAST_SCALE_PERCENT, *(number_of(record["slower_percent"]) for record in records))
     worst = layout.most(records, "slower_percent")
     where = f"{layout.place_of(worst, others)}: " if others else ""
-    several = [Column("scheduler")] if len(schedulers) > 1 else []
     return figure_of(
         f"{axis}_specialisation",
-        layout.layout(rows, [axis], others, *several),
+        layout.layout(rows, [axis], others, *([Column("scheduler")] if len(schedulers) > 1 else [])),
         records,
         {"": heat_map(titles, names, names, most=most, tooltips=("latency", "slower"), outlined="own")},
         {"axis": title},
