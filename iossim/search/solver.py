@@ -94,7 +94,8 @@ class Solver:
         self.notes: list[tuple[str, BlockNote]] = []
         self._memo = memo
         self._parts: dict[str, tuple[list[Part], list[BlockNote]]] = {}
-        self._solutions: dict[tuple[str, int], BlockSolution] = {}
+        #: The solutions of distinct blocks, by key and entry.
+        self.solutions: dict[tuple[str, int], BlockSolution] = {}
         self._windows: dict[Hashable, Part | None] = {}
         self._by_one_strategy, self._before = by_one_strategy, before
 
@@ -177,8 +178,9 @@ class Solver:
             for part in parts:
                 reached = self._extend_part(reached, part, _part_progress(progress, done, 1 + len(WINDOWS)))
                 done += len(part.problem)
-            if self.space.concurrent:
-                reached = _cheapest(reached, self._append(begun, problem, units, self._greedy(problem)))
+            if self.space.concurrent:  # a split may have lost them
+                greedy = greedy_stages(problem, self.space.max_groups)
+                reached = _cheapest(reached, self._append(begun, problem, units, greedy))
         if not reached:
             return {}
         stages = list(min(reached.values(), key=lambda each: each.cost_us).plans[-1])
@@ -204,13 +206,11 @@ class Solver:
             self._windows[key] = self._memo.found(key, part)
         return self._windows[key]
 
-    def _greedy(self, problem: ScheduleProblem) -> Sequence[PlannedStage]:
-        """Greedy stages of the space: a split may have lost them."""
-        return greedy_stages(problem, self.space.max_groups)
-
     def _extend_plainly(self, best: Prefixes, problem: ScheduleProblem, units: Sequence[int]) -> Prefixes:
         """Append greedy stages, or all units one by one, which need no search."""
-        ways = [sequential_stages(problem), *([self._greedy(problem)] if self.space.concurrent else [])]
+        ways = [sequential_stages(problem)]
+        if self.space.concurrent:
+            ways.append(greedy_stages(problem, self.space.max_groups))
         return _cheapest(*(self._append(best, problem, units, stages) for stages in ways))
 
     def _append(
@@ -225,11 +225,6 @@ class Solver:
                 ways.append({path.leaving: prefix.followed_by(cost_us, stages, units)})
         return _cheapest(*ways)
 
-    @property
-    def solutions(self) -> Iterable[BlockSolution]:
-        """The solutions of all distinct blocks."""
-        return self._solutions.values()
-
     def _extend_part(self, best: Prefixes, part: Part, progress: UnitProgress) -> Prefixes:
         ways = []
         for index, (entry, prefix) in enumerate(best.items()):
@@ -240,11 +235,11 @@ class Solver:
 
     def _solve(self, part: Part, entry: int, progress: UnitProgress = ignore) -> BlockSolution | None:
         key = (part.problem.key, entry)
-        if key not in self._solutions and self.complete:
+        if key not in self.solutions and self.complete:
             question = BlockQuestion.of(part.problem, entry, part.space, part.merges)
             solve = partial(solve_block, part, self.cost_model, entry=entry, progress=progress)
-            self._solutions[key] = self._memo.found(question, solve)
-        return self._solutions.get(key)
+            self.solutions[key] = self._memo.found(question, solve)
+        return self.solutions.get(key)
 
     def lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
         """Lower bounds of all schedules of the blocks: proven by the search for its space, and relaxed.
@@ -282,7 +277,7 @@ class Solver:
         boundary between.
         """
         parts, notes = self._parts.get(problem.key, ([], []))
-        solved = {entry: found for (key, entry), found in self._solutions.items() if key == problem.key}
+        solved = {entry: found for (key, entry), found in self.solutions.items() if key == problem.key}
         if len(parts) != 1 or notes or not solved:
             return None
         costs_us = {

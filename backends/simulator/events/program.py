@@ -9,7 +9,6 @@ from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time,
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.backends.simulator.unit_prices import UnitKey, UnitPrice, UnitPrices
-from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import check_graph
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Synchronize, Wait, forks_and_joins
@@ -113,12 +112,6 @@ class KernelLibrary:
     def copy(self, moved: TensorType, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
         return self._kernels(self.units.copy(moved, sms), sms)
-
-    def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
-        """Name of a launch of units in a plan, and its workspace."""
-        merged = strategy is Strategy.MERGE
-        steps = self.units.merged_steps(network, units) if merged else self.units.steps(network, units[0])
-        return Choice(variant, self.units.workspace_bytes(steps, variant))
 
     def _kernels(self, price: UnitPrice, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         model = self.units.model(sms)
