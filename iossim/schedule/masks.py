@@ -132,25 +132,21 @@ class GrowingTable:
         self.used = 0
         self.table = _empty_table(_FIRST_SIZE)
 
-    def reserve(self, more: int) -> None:
-        """Make room for ``more`` keys."""
-        size = len(self.table.keys)
-        while 2 * (self.used + more) > size:
-            size *= 2
-        if size > len(self.table.keys):
-            table = _empty_table(size)
-            for begin in range(0, len(self.table.keys), _MOVED_AT_A_TIME):
-                keys, values = (column[begin : begin + _MOVED_AT_A_TIME] for column in self.table)
-                enter(keys[keys != 0], values[keys != 0], *table)
-            self.table = table
-
     def unknown(self, keys: Masks, limits: Floats) -> Integers:
         """The indices of keys whose values are to be found, each key once; enters them without a value (NaN).
 
         A negative value says that the true one is its magnitude at least: it is known where no ``limits[i]`` is above.
         Each limit that is returned becomes the largest of its key.
         """
-        self.reserve(len(keys))
+        size = len(self.table.keys)
+        while 2 * (self.used + len(keys)) > size:
+            size *= 2
+        if size > len(self.table.keys):
+            table = _empty_table(size)
+            for begin in range(0, len(self.table.keys), _MOVED_AT_A_TIME):
+                held, values = (column[begin : begin + _MOVED_AT_A_TIME] for column in self.table)
+                enter(held[held != 0], values[held != 0], *table)
+            self.table = table
         places = np.empty(len(keys), dtype=np.int64)
         found, more = _enter_unknown(keys, limits, *self.table, places)
         self.used += more

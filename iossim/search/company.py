@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import StreamCostModel, VariantCostModel
-from iossim.cost.facts import VariantBounds, least_of_variants
-from iossim.cost.model import SAFE, CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing, problems_of
+from iossim.cost.capabilities import StreamCostModel, VariantChoosing, VariantCostModel
+from iossim.cost.facts import VariantBounds
+from iossim.cost.model import SAFE, CostModel, CostModelIdentity, Prices, problems_of
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant, Variants
@@ -70,7 +70,6 @@ def chosen_for_company(cost_model: CostModel) -> ForCompany:
 class ForCompany(VariantChoosing):
     """``inner`` with the variants of units chosen for the stage that they run in."""
 
-    inner: VariantCostModel
     #: By the units of a stage as a separate problem, and their possible variants.
     _choices: dict[tuple[str, _Fronts, int], _Choice] = field(default_factory=dict, repr=False)
     #: Number of stages chosen for, by the key of the problem.
@@ -79,10 +78,6 @@ class ForCompany(VariantChoosing):
     @property
     def identity(self) -> CostModelIdentity:
         return replace(self.inner.identity, version=f"{self.inner.identity.version}+company")
-
-    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """Bounds of stages whose units run as any variant."""
-        return least_of_variants(self.inner.bounds_of_variants(problem))
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; a stage that names variants is priced with these."""

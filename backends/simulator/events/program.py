@@ -138,20 +138,15 @@ def instructions(
         match command:
             case Synchronize():
                 found.append(AwaitDevice(library.profile.engine.synchronise_us))
-            case Launch():
-                unit = "+".join(command.units)
-                stage = (stages or {}).get(command.units[0], 0)
-                found += [
-                    IssueKernel(kernel, command.queue, unit, stage, command.sms or cores)
-                    for kernel in _launched(command, network, library, copied.isdisjoint(command.units))
-                ]
-            case Copy():
-                stage = (stages or {}).get(command.unit, 0)
-                moved = plan.buffers[command.target].type
-                found += [
-                    IssueKernel(kernel, command.queue, command.unit, stage, command.sms or cores)
-                    for kernel in library.copy(moved, len(command.sms) if command.sms else None)
-                ]
+            case Launch() | Copy():
+                if isinstance(command, Copy):
+                    units, sms = (command.unit,), len(command.sms) if command.sms else None
+                    kernels = library.copy(plan.buffers[command.target].type, sms)
+                else:
+                    units = command.units
+                    kernels = _launched(command, network, library, copied.isdisjoint(units))
+                where = "+".join(units), (stages or {}).get(units[0], 0), command.sms or cores
+                found += [IssueKernel(kernel, command.queue, *where) for kernel in kernels]
             case Record():
                 fork_us = costs.fork_us if place in forks else 0.0
                 found.append(IssueRecord(command.event, command.queue, costs.host_us, fork_us))
