@@ -132,21 +132,25 @@ class GrowingTable:
         self.used = 0
         self.table = _empty_table(_FIRST_SIZE)
 
+    def reserve(self, more: int) -> None:
+        """Make room for ``more`` keys."""
+        size = len(self.table.keys)
+        while 2 * (self.used + more) > size:
+            size *= 2
+        if size > len(self.table.keys):
+            table = _empty_table(size)
+            for begin in range(0, len(self.table.keys), _MOVED_AT_A_TIME):
+                keys, values = (column[begin : begin + _MOVED_AT_A_TIME] for column in self.table)
+                enter(keys[keys != 0], values[keys != 0], *table)
+            self.table = table
+
     def unknown(self, keys: Masks, limits: Floats) -> Integers:
         """The indices of keys whose values are to be found, each key once; enters them without a value (NaN).
 
         A negative value says that the true one is its magnitude at least: it is known where no ``limits[i]`` is above.
         Each limit that is returned becomes the largest of its key.
         """
-        size = len(self.table.keys)
-        while 2 * (self.used + len(keys)) > size:
-            size *= 2
-        if size > len(self.table.keys):
-            table = _empty_table(size)
-            for begin in range(0, len(self.table.keys), _MOVED_AT_A_TIME):
-                held, values = (column[begin : begin + _MOVED_AT_A_TIME] for column in self.table)
-                enter(held[held != 0], values[held != 0], *table)
-            self.table = table
+        self.reserve(len(keys))
         places = np.empty(len(keys), dtype=np.int64)
         found, more = _enter_unknown(keys, limits, *self.table, places)
         self.used += more
@@ -171,33 +175,14 @@ def find_slot(key: np.uint64, keys: Masks) -> np.uint64:
     return slot
 
 
-def empty_set() -> Masks:
-    """An empty set of keys, uint64."""
-    return np.zeros(_FIRST_SIZE, dtype=np.uint64)
-
-
 @jit
 def insert(key: np.uint64, keys: Masks) -> bool:
-    """Add a key to a set at most half full (see :func:`grown`); False if it was present."""
+    """Add a key to a table that has room (:meth:`GrowingTable.reserve`); False if it was present."""
     slot = find_slot(key, keys)
     if keys[slot] == key:
         return False
     keys[slot] = key
     return True
-
-
-def grown(keys: Masks) -> Masks:
-    """The set with four times the capacity."""
-    larger = np.zeros(4 * len(keys), dtype=np.uint64)
-    _insert_all(keys, larger)
-    return larger
-
-
-@jit
-def _insert_all(keys: Masks, larger: Masks) -> None:
-    for key in keys:
-        if key:
-            insert(key, larger)
 
 
 @jit

@@ -70,7 +70,7 @@ class Prefix:
 Prefixes = dict[int, Prefix]
 
 
-def _part_progress(progress: UnitProgress, before: int, rounds: int = 1) -> UnitProgress:
+def _part_progress(progress: UnitProgress, before: int, rounds: int) -> UnitProgress:
     """Progress of units that follow ``before`` others, if all are processed ``rounds`` times."""
     return lambda units: progress((before + units) // rounds)
 
@@ -226,10 +226,12 @@ class Solver:
         return _cheapest(*ways)
 
     def _extend_part(self, best: Prefixes, part: Part, progress: UnitProgress) -> Prefixes:
-        ways = []
+        ways: list[Prefixes] = []
         for index, (entry, prefix) in enumerate(best.items()):
             solution = self._solve(part, entry, _part_progress(progress, index * len(part.problem), len(best)))
-            ways.append(_followed(prefix, solution, part.units))
+            for bit, path in enumerate(() if solution is None else solution.paths):
+                if path is not None:
+                    ways.append({bit: prefix.followed_by(prefix.cost_us + path.cost_us, path.stages, part.units)})
         plainly = {} if self.complete else self._extend_plainly(best, part.problem, part.units)
         return _cheapest(*ways, plainly)
 
@@ -300,16 +302,6 @@ class Solver:
 def _begun(best: Prefixes) -> Prefixes:
     """The prefixes with another block, which has no stages yet."""
     return {bit: Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
-
-
-def _followed(prefix: Prefix, solution: BlockSolution | None, units: Sequence[int]) -> Prefixes:
-    """Prefix followed by the solution of a problem, for each bit of its last stage."""
-    paths = () if solution is None else enumerate(solution.paths)
-    return {
-        bit: prefix.followed_by(prefix.cost_us + path.cost_us, path.stages, units)
-        for bit, path in paths
-        if path is not None
-    }
 
 
 def _cheapest(*ways: Prefixes) -> Prefixes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time, runs_on_cores
@@ -102,12 +102,17 @@ class KernelLibrary:
             self._issued[key] = self._kernels(self.units.price_unit(network, unit, variant, sms), sms)
         return self._issued[key]
 
-    def merged(self, network: Network, units: Sequence[int], copies: bool = True) -> tuple[IssuedKernel, ...]:
-        """Kernels of several units as one stacked convolution, with the ``copies`` after it.
+    def launched(self, command: Launch, network: Network, copies: bool) -> tuple[IssuedKernel, ...]:
+        """Kernels of a launch; ``copies`` of the parts of a stacked convolution are among them where the plan has none
+        itself.
 
-        Raises ScheduleError if they do not merge.
+        Raises ScheduleError for units that do not merge, PlanError as :meth:`unit`.
         """
-        return self._kernels(self.units.merged(network, units, copies))
+        units = [network.unit_index[name] for name in command.units]
+        if command.strategy is Strategy.MERGE:
+            return self._kernels(self.units.merged(network, units, copies))
+        sms = len(command.sms) if command.sms else None  # a unit of views has no kernels, and SMs of its own neither
+        return self.unit(network, units[0], command.algorithm, sms)
 
     def copy(self, moved: TensorType, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
@@ -144,7 +149,7 @@ def instructions(
                     kernels = library.copy(plan.buffers[command.target].type, sms)
                 else:
                     units = command.units
-                    kernels = _launched(command, network, library, copied.isdisjoint(units))
+                    kernels = library.launched(command, network, copied.isdisjoint(units))
                 where = "+".join(units), (stages or {}).get(units[0], 0), command.sms or cores
                 found += [IssueKernel(kernel, command.queue, *where) for kernel in kernels]
             case Record():
@@ -160,12 +165,3 @@ def _cores(library: KernelLibrary) -> range | None:
     """The cores that kernels of a session on a CPU may use; None for all there are."""
     free = kernels_at_a_time(library.engine, library.profile)
     return range(free) if free < library.profile.sm_count and runs_on_cores(library.profile) else None
-
-
-def _launched(command: Launch, network: Network, library: KernelLibrary, copies: bool) -> tuple[IssuedKernel, ...]:
-    """Its kernels; ``copies`` of the parts of a stacked convolution are among them where the plan has none itself."""
-    units = [network.unit_index[name] for name in command.units]
-    if command.strategy is Strategy.MERGE:
-        return library.merged(network, units, copies)
-    sms = len(command.sms) if command.sms else None  # a unit of views has no kernels, and SMs of its own neither
-    return library.unit(network, units[0], command.algorithm, sms)
