@@ -34,6 +34,7 @@ from iossim.cost.capabilities import StreamCostModel, VariantChoosing, VariantCo
 from iossim.cost.facts import VariantBounds
 from iossim.cost.model import SAFE, CostModel, CostModelIdentity, Prices, problems_of
 from iossim.execution.engine import Engine
+from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.ir.network import Network
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant, Variants
 from iossim.schedule.masks import count_groups
@@ -297,8 +298,6 @@ class _EventByEvent:
     check: Callable[[], None]
 
     def schedule_us(self, schedule: Schedule) -> float:
-        from iossim.execution.lower import lower_schedule
-
         plan = lower_schedule(schedule, self.network, self.cost_model.identity.engine)
         return self.cost_model.simulated_plan_us(self.network, plan, self.check)
 
@@ -310,8 +309,6 @@ class _EventByEvent:
         return plain
 
     def _stage_us(self, problem: ScheduleProblem, stage: PlannedStage) -> float:
-        from iossim.execution.lower import lower_stage
-
         groups = [[problem.units[unit] for unit in bits(group)] for group in stage.groups(problem)]
         variants = {problem.unit_names[unit]: name for unit, name in stage.variants}
         engine = self.cost_model.identity.engine

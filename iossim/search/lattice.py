@@ -58,12 +58,6 @@ def price_merges(problem: ScheduleProblem, cost_model: CostModel, max_groups: in
     return MergedStages(masks_of(found, len(problem))[able], prices[able])
 
 
-def largest_class(problem: ScheduleProblem) -> int:
-    """Number of units of the largest merge class; 0 if nothing merges."""
-    members = problem.merge_class[problem.merge_class >= 0]
-    return int(np.bincount(members).max()) if len(members) else 0
-
-
 def bounds_with_merges(bounds: StageBounds, problem: ScheduleProblem, merges: MergedStages) -> StageBounds:
     """Bounds that hold for merged stages too.
 
@@ -141,7 +135,14 @@ class Lattice:
 
     @cached_property
     def down(self) -> Downwards:
-        return _downwards(self.child)
+        units, parents = np.nonzero(self.child.T >= 0)
+        targets = self.child[parents, units]
+        order = np.argsort(targets, kind="stable")
+        begin = np.searchsorted(targets[order], np.arange(len(self) + 1))
+        removable = np.zeros(len(self), dtype=np.uint64)  # all states but the first have parents
+        if len(order):
+            removable[1:] = np.bitwise_or.reduceat(np.uint64(1) << units[order].astype(np.uint64), begin[1:-1])
+        return Downwards(removable, begin, parents[order].astype(np.int32))
 
 
 class Downwards(NamedTuple):
@@ -185,15 +186,3 @@ def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
     level_begin = np.cumsum([0, *(len(each) for each, _, _ in levels)], dtype=np.int64)
     masks, addable, child = (np.concatenate(own) for own in zip(*levels, strict=True))
     return Lattice(masks, addable, child, level_begin)
-
-
-def _downwards(child: NDArray[np.int32]) -> Downwards:
-    """The transitions by target; the parents of a state are in the order of the units that they lack."""
-    units, parents = np.nonzero(child.T >= 0)
-    targets = child[parents, units]
-    order = np.argsort(targets, kind="stable")
-    begin = np.searchsorted(targets[order], np.arange(len(child) + 1))
-    removable = np.zeros(len(child), dtype=np.uint64)  # all states but the first have parents
-    if len(order):
-        removable[1:] = np.bitwise_or.reduceat(np.uint64(1) << units[order].astype(np.uint64), begin[1:-1])
-    return Downwards(removable, begin, parents[order].astype(np.int32))

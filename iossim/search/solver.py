@@ -19,7 +19,7 @@ from iossim.search.anytime import TimeIsUp
 from iossim.search.assemble import block_lower_bounds_us, sum_of_bounds_us
 from iossim.search.block_parts import WINDOWS, BlockNote, Part, prepare_block
 from iossim.search.block_search import BlockSolution, UnitProgress, solve_block
-from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
+from iossim.search.lattice import MergedStages, no_merges, price_merges
 from iossim.search.memo import BlockQuestion, SearchMemo
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.unsearched import greedy_stages, sequential_stages
@@ -258,7 +258,7 @@ class Solver:
     def _lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
         if not self.complete and not self.time_is_up and self.space.merge:
             unseen = [problem for problem in problems if problem.key not in self._parts]
-            if any(largest_class(problem) > 1 for problem in unseen):
+            if any((problem.merge_class >= 0).any() for problem in unseen):
                 return None, None
         merges = [self._merges_of(problem) for problem in problems]
         relaxed = block_lower_bounds_us(problems, merges, self.cost_model, self.space.concurrent)
