@@ -150,7 +150,7 @@ class SimulatorCostModel:
         return self.stages.price(batch.problem, batch.masks, limits_us=limits_us)
 
     def price_changed(self, batch: StageBatch, launches: float) -> Prices:
-        if self.stages.is_divided:
+        if self.stages.is_divided:  # groups on SMs of their own are issued before they run
             return self.price_stages(batch)
         return self._price(
             batch,

@@ -144,12 +144,12 @@ def instructions(
             case Synchronize():
                 found.append(AwaitDevice(library.profile.engine.synchronise_us))
             case Launch() | Copy():
-                if isinstance(command, Copy):
-                    units, sms = (command.unit,), len(command.sms) if command.sms else None
-                    kernels = library.copy(plan.buffers[command.target].type, sms)
-                else:
+                if isinstance(command, Launch):
                     units = command.units
                     kernels = library.launched(command, network, copied.isdisjoint(units))
+                else:
+                    units, sms = (command.unit,), len(command.sms) if command.sms else None
+                    kernels = library.copy(plan.buffers[command.target].type, sms)
                 where = "+".join(units), (stages or {}).get(units[0], 0), command.sms or cores
                 found += [IssueKernel(kernel, command.queue, *where) for kernel in kernels]
             case Record():

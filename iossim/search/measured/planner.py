@@ -210,7 +210,8 @@ class Planner:
             dearer_us = np.inf if self._ends_single[index] else float(after_us[1] - after_us[0])
             key = index, dearer_us
             if key not in used:
-                used[key] = self._swept.pop(key, None) or _Sweep.of(self._transitions[index], dearer_us)
+                known = self._swept.pop(key, None)
+                used[key] = known or _Sweep.of(self._transitions[index], dearer_us)
                 used[key].update(prices_us[index], self._boundary)
             chosen.append(used[key])
             first_us = after_us[0] + used[key].first_us[:, 0]

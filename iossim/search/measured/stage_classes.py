@@ -94,7 +94,6 @@ def classify(
     estimates: list[Floats] = []
     dense: list[Floats] = []
     sparse: list[tuple[Integers, Integers, Floats, Floats]] = []
-    resources = 0
     is_varied = any(space.variants for space in transitions)
     for index, (space, numbers) in enumerate(zip(transitions, unit_numbers, strict=True)):
         start = ends[index] - len(hashes[index])
@@ -102,9 +101,8 @@ def classify(
         batch = space.batch(mine)
         prices = estimate.price_stages(batch)
         serial_us, work_us = _unit_times(space.problem, estimate)
-        resources = work_us.shape[1]
         rows = np.bitwise_count(batch.masks).astype(np.int64)
-        table = np.zeros((len(batch), len(DENSE) + resources))
+        table = np.zeros((len(batch), len(DENSE) + work_us.shape[1]))
         count = int(rows.sum())
         made = Features(table, np.zeros(0, np.int64), np.empty(count, np.int64), np.empty(count), np.empty(count), 0)
         stages = batch.masks, batch.strategies, prices
