@@ -7,7 +7,7 @@ from functools import cache
 
 from iossim._version import __version__
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.events.program import KernelLibrary
+from iossim.backends.simulator.unit_prices import UnitPrices
 from iossim.base.errors import OptionError, Progress, did_you_mean, ignore
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Divided, Samples, Timing
 from iossim.execution.engine import Engine
@@ -49,11 +49,14 @@ class SimulatorBackend:
 
     def choices(self, network: Network) -> Choices:
         """The candidates' workspaces, so that a plan's arena holds them; a variant is a choice of candidates."""
-        library = KernelLibrary(self.profile, self.engine, False, self._prices.units.whole.libraries)
+        prices = UnitPrices(self.profile, None, self.engine, False, libraries=self._prices.units.whole.libraries)
 
         @cache
         def choose(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
-            return library.choice(network, [network.unit_index[name] for name in units], strategy, variant)
+            own = [network.unit_index[name] for name in units]
+            merged = strategy is Strategy.MERGE
+            steps = prices.merged_steps(network, own) if merged else prices.steps(network, own[0])
+            return Choice(variant, prices.workspace_bytes(steps, variant))
 
         return choose
 

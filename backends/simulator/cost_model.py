@@ -25,7 +25,7 @@ import numpy as np
 from iossim.backends.simulator.event_costs import EventCosts, tell_unknown
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import BACKEND, COPIES, IN_PLACE, UnitPrice, UnitPrices
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import in_place_buffers
@@ -150,7 +150,7 @@ class SimulatorCostModel:
         return self.stages.price(batch.problem, batch.masks, limits_us=limits_us)
 
     def price_changed(self, batch: StageBatch, launches: float) -> Prices:
-        if self.stages.is_divided:
+        if self.stages.is_divided:  # groups on SMs of their own are issued before they run
             return self.price_stages(batch)
         return self._price(
             batch,
@@ -193,7 +193,11 @@ class SimulatorCostModel:
         return variants_of(self.units, problem)
 
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
-        return self.units.merged_workspace_bytes(problem, mask)
+        network, units = self.units.network(problem), [problem.units[unit] for unit in bits(mask)]
+        try:
+            return self.units.workspace_bytes(self.units.merged_steps(network, units))
+        except ScheduleError:  # they do not merge
+            return 0
 
     @property
     def plans(self) -> PlanPricing:

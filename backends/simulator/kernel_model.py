@@ -143,22 +143,15 @@ class KernelModel:
 
     def fitting(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """The candidates that the libraries have and whose kernels' blocks all fit an SM."""
-        return [
-            one
-            for one in self.available(candidates)
-            if all(price.alone_us < float("inf") for price in self.prices(one.kernels))
-        ]
-
-    def available(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The candidates whose kernels the libraries have."""
-        return [one for one in candidates if one.is_in(self.libraries)]
+        available = (one for one in candidates if one.is_in(self.libraries))
+        return [one for one in available if np.isfinite(self.alone_us(one.kernels)).all()]
 
     def fastest(self, candidates: Sequence[Candidate]) -> tuple[Candidate, tuple[KernelPrice, ...]]:
         """The first candidate that is fastest alone, as a library's benchmark finds it; with its kernels' prices.
 
         A benchmark runs a candidate repeatedly: there its weights are in L2, whatever the price is here.
         """
-        known = self.available(candidates)
+        known = [one for one in candidates if one.is_in(self.libraries)]
         prices = self.prices(kernel for candidate in known for kernel in candidate.kernels)
         repeated_us = [price.alone_us for price in prices]
         if self.profile.parameters.dram_latency_factor > 1.0:

@@ -29,8 +29,7 @@ class PreparedProblem:
 
     @staticmethod
     def of(units: Sequence[UnitPrice]) -> PreparedProblem:
-        begin = np.zeros(len(units) + 1, dtype=np.int64)
-        np.cumsum([len(unit.names) for unit in units], out=begin[1:])
+        begin = np.cumsum([0, *(len(unit.names) for unit in units)], dtype=np.int64)
         columns = np.array(
             [
                 (*price[:-1], *price.slots, host_us)

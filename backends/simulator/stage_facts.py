@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import accumulate
 from math import ceil, fsum
 
 import numpy as np
@@ -184,12 +185,9 @@ def _divided(run: StageRun, kernels: Sequence[KernelFacts], begin: Sequence[int]
     return {limit: us for limit, us in totals.items() if us > 1e-9 * run.duration_us}
 
 
-def _issued(run: StageRun, begin: Sequence[int]) -> list[float]:
-    """Time of issue of each kernel, group after group, us."""
-    issued = [0.0] * (begin[-1] if len(begin) else 0)
-    clock_us = 0.0
-    for unit in (unit for group in run.groups for unit in group):
-        for kernel, host_us in enumerate(run.prepared.units[unit].host_us, begin[unit]):
-            clock_us += host_us
-            issued[kernel] = clock_us
-    return issued
+def _issued(run: StageRun, begin: Sequence[int]) -> dict[int, float]:
+    """Time of issue of each kernel, by its number, group after group, us."""
+    units = [unit for group in run.groups for unit in group]
+    kernels = [kernel for unit in units for kernel in range(begin[unit], begin[unit + 1])]
+    host_us = [us for unit in units for us in run.prepared.units[unit].host_us]
+    return dict(zip(kernels, accumulate(host_us), strict=True))

@@ -102,10 +102,7 @@ class StagePricing:
         return price_concurrent(masks, predecessors, ways, limits_us)
 
     def price_changed(self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str], launches: float) -> Prices:
-        """The same with launches that take ``launches`` times as long."""
-        if self.is_divided:
-            # Groups on SMs of their own are issued before they run.
-            return self.price(problem, masks, variants)
+        """The same with launches that take ``launches`` times as long; the device is not divided."""
         prepared = self.prepare(problem, variants)
         changed = prepared.kernels.columns.copy()
         changed[:, HOST] *= launches

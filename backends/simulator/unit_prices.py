@@ -25,7 +25,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision, TensorType
 from iossim.schedule.batch import FASTEST, UnitVariant
-from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.problem import ScheduleProblem
 
 #: The arguments of the simulator for concats and splits in place or as copies, and for all as in backends.
 IN_PLACE, COPIES, BACKEND = "in-place", "copies", "backend"
@@ -194,14 +194,6 @@ class UnitPrices:
     def copy(self, moved: TensorType, sms: int | None) -> UnitPrice:
         """The price of the kernel that copies a tensor."""
         return self._priced(self.model(sms), (copy_candidates(moved, self._profile),), (), "copy")
-
-    def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
-        """The workspace of some units as one stacked convolution; 0 where they do not merge."""
-        try:
-            steps = self.merged_steps(self.network(problem), [problem.units[unit] for unit in bits(mask)])
-        except ScheduleError:
-            return 0
-        return self.workspace_bytes(steps)
 
     def workspace_bytes(self, steps: StepCandidates, variant: str = FASTEST) -> int:
         """The workspace of steps that run one after another."""

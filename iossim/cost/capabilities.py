@@ -6,12 +6,14 @@ A wrapper (:class:`iossim.cost.model.WrappedCostModel`) has none of them unless 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from iossim.base.errors import OptionError
-from iossim.cost.model import CostModel, CostModelIdentity, Prices
+from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, WrappedCostModel
 from iossim.schedule.batch import StageBatch, UnitVariant
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 
 if TYPE_CHECKING:
@@ -95,6 +97,23 @@ class VariantCostModel(NamesVariants, Protocol):
     def bounds_of_variants(self, problem: ScheduleProblem) -> tuple[VariantBounds, ...]:
         """Bounds of each unit's variants: a stage with some of these variants costs at least their bounds."""
         ...
+
+
+@dataclass(eq=False)
+class VariantChoosing(WrappedCostModel):
+    """A wrapper that chooses the variants itself for a stage that names none."""
+
+    inner: VariantCostModel
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds:
+        """Bounds of stages whose units run as any variant."""
+        from iossim.cost.facts import least_of_variants
+
+        return least_of_variants(self.inner.bounds_of_variants(problem))
+
+    def chosen(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
+        """The stage with the variants in its price."""
+        raise NotImplementedError
 
 
 @runtime_checkable

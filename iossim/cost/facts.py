@@ -119,10 +119,8 @@ class VariantBounds(NamedTuple):
 def least_of_variants(ways: Sequence[VariantBounds]) -> StageBounds:
     """Bounds that hold for any variants: for each unit the minimum over its variants, separately for each number."""
     own = [way.bounds for way in ways]
+    serial_us = np.array([each.serial_us.min() for each in own])
+    single_us = np.array([each.single_us.min() for each in own])
     work_us = np.stack([each.work_us.min(axis=0) for each in own])
-    serial_us, single_us = (
-        np.array([numbers.min() for numbers in column])
-        for column in ([each.serial_us for each in own], [each.single_us for each in own])
-    )
     issue_us = [each.issue_us.min() for each in own if each.issue_us is not None]
     return StageBounds(serial_us, single_us, work_us, np.array(issue_us) if len(issue_us) == len(own) else None)

@@ -139,14 +139,6 @@ class WrappedCostModel:
         return self.inner.bounds(problem)
 
 
-class VariantChoosing(WrappedCostModel):
-    """A wrapper that chooses the variants itself for a stage that names none."""
-
-    def chosen(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
-        """The stage with the variants in its price."""
-        raise NotImplementedError
-
-
 #: Replaces the previous stage's bit for the first stage of a network.
 START = 2
 

@@ -22,9 +22,8 @@ import numpy as np
 
 from iossim.base.compiled import Integers
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import VariantCostModel
-from iossim.cost.facts import least_of_variants
-from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
+from iossim.cost.capabilities import VariantChoosing, VariantCostModel
+from iossim.cost.model import CostModel, CostModelIdentity, Prices
 from iossim.ir.network import Network
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant
 from iossim.schedule.planned_stage import PlannedStage, batch_of
@@ -69,7 +68,6 @@ class _Choice(NamedTuple):
 class WorkspaceLimited(VariantChoosing):
     """``inner`` under a limit of ``limit_bytes``."""
 
-    inner: VariantCostModel
     limit_bytes: int
     _fronts: dict[str, tuple[tuple[UnitVariant, ...], ...]] = field(default_factory=dict, repr=False)
     _choices: dict[tuple[str, int], _Choice] = field(default_factory=dict, repr=False)
@@ -78,10 +76,6 @@ class WorkspaceLimited(VariantChoosing):
     def identity(self) -> CostModelIdentity:
         inner = self.inner.identity
         return replace(inner, version=f"{inner.version}+workspace-limit={self.limit_bytes}")
-
-    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """Bounds of stages whose units run as any variant."""
-        return least_of_variants(self.inner.bounds_of_variants(problem))
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf if it needs more workspace than the limit.

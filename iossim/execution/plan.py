@@ -390,10 +390,11 @@ def plan_to_json(plan: Plan) -> str:
 
 
 def _command(command: Command) -> dict[str, object]:
+    """A command in the file, where a queue is its device, which is the first, and its stream."""
     match command:
         case Launch():
             return {"kind": "launch"} | _given(
-                queue=_queue(command.queue),
+                queue=(0, command.queue),
                 units=command.units,
                 strategy=None if command.strategy is Strategy.CONCURRENT else command.strategy,
                 reads=command.reads,
@@ -405,17 +406,12 @@ def _command(command: Command) -> dict[str, object]:
             )
         case Copy():
             moved = {"units": [command.unit], "reads": [command.source], "writes": [command.target]}
-            return {"kind": "copy", "queue": _queue(command.queue), **moved, **_given(sms=_ends(command.sms))}
+            return {"kind": "copy", "queue": (0, command.queue), **moved, **_given(sms=_ends(command.sms))}
         case Record() | Wait():
             kind = "record" if isinstance(command, Record) else "wait"
-            return {"kind": kind, "queue": _queue(command.queue), "event": command.event}
+            return {"kind": kind, "queue": (0, command.queue), "event": command.event}
         case Synchronize():
             return {"kind": "synchronise"}
-
-
-def _queue(queue: Queue) -> tuple[int, int]:
-    """A queue in the file: its device, which is the first, and its stream."""
-    return 0, queue
 
 
 def _ends(sms: range | None) -> tuple[int, int] | None:

@@ -123,8 +123,7 @@ class ConcurrencySlopes:
             return float(sum(concurrent[1:] if name == "fork_us" else concurrent[:-1])) if is_graph else 0.0
         if name == ("bare_launch_us" if is_graph else "graph_gap_factor"):
             return 0.0
-        own = self._profile.parameter_values[name]
-        step = max(_STEP * own, _LEAST_STEP)
+        own, step = self._profile.parameter_values[name], self._steps()[name]
         if name == "bare_launch_us":
             factor = 1.0 + step / own if own else 1.0
             changed_us = self._sum_us(name, schedule, lambda batch: model.price_changed(batch, factor))

@@ -175,33 +175,14 @@ def find_slot(key: np.uint64, keys: Masks) -> np.uint64:
     return slot
 
 
-def empty_set() -> Masks:
-    """An empty set of keys, uint64."""
-    return np.zeros(_FIRST_SIZE, dtype=np.uint64)
-
-
 @jit
 def insert(key: np.uint64, keys: Masks) -> bool:
-    """Add a key to a set at most half full (see :func:`grown`); False if it was present."""
+    """Add a key to a table that has room (:meth:`GrowingTable.reserve`); False if it was present."""
     slot = find_slot(key, keys)
     if keys[slot] == key:
         return False
     keys[slot] = key
     return True
-
-
-def grown(keys: Masks) -> Masks:
-    """The set with four times the capacity."""
-    larger = np.zeros(4 * len(keys), dtype=np.uint64)
-    _insert_all(keys, larger)
-    return larger
-
-
-@jit
-def _insert_all(keys: Masks, larger: Masks) -> None:
-    for key in keys:
-        if key:
-            insert(key, larger)
 
 
 @jit

@@ -40,13 +40,9 @@ class PlannedStage:
         return len(self.groups(problem)) > 1
 
     def spread(self, units: Sequence[int] | Mapping[int, int]) -> PlannedStage:
-        """A stage of a subproblem as one of the whole problem: ``units`` are the subproblem's, by their index there."""
+        """A stage of another problem, for example of a part of it: ``units`` has the unit there of each unit here."""
         variants = tuple((units[unit], variant) for unit, variant in self.variants)
         return PlannedStage(sum(1 << units[unit] for unit in bits(self.mask)), self.strategy, variants)
-
-    def within(self, units: Sequence[int]) -> PlannedStage:
-        """A stage of a problem as one of a subproblem that contains its units; ``units`` are the latter's, rising."""
-        return self.spread({unit: index for index, unit in enumerate(units)})
 
     def named(self, problem: ScheduleProblem, latency_us: float = 0.0, boundary_us: float = 0.0) -> Stage:
         """The stage by the names of its units, with its price and its preceding boundary, in us."""
@@ -84,7 +80,8 @@ def batches_of(problem: ScheduleProblem, stages: Sequence[PlannedStage]) -> Iter
                 "split it in two"
             )
         units = bits(held)
-        yield batch_of(problem.restrict(units), [stage.within(units) for stage in stages[begin:end]])
+        place = {unit: index for index, unit in enumerate(units)}
+        yield batch_of(problem.restrict(units), [stage.spread(place) for stage in stages[begin:end]])
         begin = end
 
 

@@ -134,18 +134,10 @@ def within(
     """
     if options.seconds is None:
         return search(options, progress, None)
-    asked = options.space
-    pruned = [
-        replace(
-            asked,
-            max_group_size=min(most_units, asked.max_group_size or most_units),
-            max_groups=min(most_groups, asked.max_groups or most_groups),
-        )
-        for most_units, most_groups in prunings
-    ]
+    pruned = [options.space.pruned(*most) for most in prunings]
     told = Clock(options.seconds).telling(progress)
     found: F | None = None
-    for space in dict.fromkeys([*pruned, asked]):
+    for space in dict.fromkeys([*pruned, options.space]):
         found = search(replace(options, space=space), told, found)
         if not found.complete:
             break

@@ -7,8 +7,8 @@ from math import isfinite
 
 from iossim.base.errors import PlanError, ScheduleError
 from iossim.base.values import LONGEST_US
-from iossim.cost.capabilities import RemarkingCostModel, StreamCostModel, pricing_streams
-from iossim.cost.model import START, CostModel, VariantChoosing, price_path, problems_of, total_us
+from iossim.cost.capabilities import RemarkingCostModel, StreamCostModel, VariantChoosing, pricing_streams
+from iossim.cost.model import START, CostModel, price_path, problems_of, total_us
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage, planned

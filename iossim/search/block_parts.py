@@ -155,11 +155,7 @@ def _solvable_space(
         return space
     from iossim.search.counting import more_transitions_than  # few blocks have so many states
 
-    pruned = replace(
-        space,
-        max_group_size=min(PAPER_GROUP_SIZE, space.max_group_size or len(problem)),
-        max_groups=min(PAPER_GROUPS, space.max_groups or len(problem)),
-    )
+    pruned = space.pruned(PAPER_GROUP_SIZE, PAPER_GROUPS)
     for tried in dict.fromkeys((space, pruned) if prune else (space,)):
         if not more_transitions_than(limit, problem, lattice, tried, sampled=True):
             return tried

@@ -82,7 +82,8 @@ def solve_block(part: Part, cost_model: CostModel, *, entry: int, progress: Unit
     """
     search = _Search(part, cost_model, entry)
     search.run(progress)
-    return search.solution()
+    priced_stages = search.known.used + len(part.merges.masks)
+    return BlockSolution((search.path(0), search.path(1)), priced_stages, search.looked_at)
 
 
 class _Search:
@@ -108,8 +109,10 @@ class _Search:
         self.labels.cost[0, self.entry % START] = 0.0
         # Nothing stands before the first stage of a network.
         leave(0, 1, np.zeros((2, 2)) if self.entry == START else self.boundary, self.labels)
-        units = StageBatch.alone(self.problem).masks
-        alone = MergedStages(units, self._priced(units))
+        units = StageBatch.alone(self.problem)
+        alone = MergedStages(units.masks, self.cost_model.price_stages(units))
+        self.known.unknown(alone.masks, alone.prices_us.copy())
+        self.known.enter(alone.masks, alone.prices_us)
         for level in range(1, len(self.problem) + 1):
             progress(level - 1)
             begin, end = self.lattice.level_begin[level : level + 2].tolist()
@@ -120,9 +123,6 @@ class _Search:
                     relax_neighbours(begin, end, self.lattice.down, self.known.table, self.labels)
                 self._settle(begin, end, partial(progress, level - 1))
             leave(begin, end, self.boundary, self.labels)
-
-    def solution(self) -> BlockSolution:
-        return BlockSolution((self._path(0), self._path(1)), self.known.used + len(self.merges.masks), self.looked_at)
 
     def _settle(self, begin: int, end: int, still_here: Callable[[], None]) -> None:
         """Find the best endings of the states of a level; ``still_here`` is called a few times a second."""
@@ -161,20 +161,14 @@ class _Search:
             below = limited.price_below(batch, limits_us[places]) if limited else self.cost_model.price_stages(batch)
             self.known.enter(batch.masks, below)
 
-    def _priced(self, stages: Masks) -> Prices:
-        """The prices of distinct stages that are not known yet."""
-        prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, stages))
-        self.known.unknown(stages, prices.copy())
-        self.known.enter(stages, prices)
-        return prices
-
     def _relax_known(self, begin: int, end: int, stages: MergedStages, strategy: Strategy) -> None:
         at_a_time = max(1, _RELAXED_AT_A_TIME // max(1, len(stages.masks)))
         given = self.lattice.down, stages.masks, stages.prices_us, strategy.code, self.labels
         for first in range(begin, end, at_a_time):
             relax_known(first, min(end, first + at_a_time), *given)
 
-    def _path(self, bit: int) -> BlockPath | None:
+    def path(self, bit: int) -> BlockPath | None:
+        """Best path whose last stage has this bit."""
         stages: list[PlannedStage] = []
         labels, state = self.labels, len(self.lattice) - 1
         cost_us = float(labels.cost[state, bit])

@@ -30,10 +30,11 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import StreamCostModel, VariantCostModel
-from iossim.cost.facts import VariantBounds, least_of_variants
-from iossim.cost.model import SAFE, CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing, problems_of
+from iossim.cost.capabilities import StreamCostModel, VariantChoosing, VariantCostModel
+from iossim.cost.facts import VariantBounds
+from iossim.cost.model import SAFE, CostModel, CostModelIdentity, Prices, problems_of
 from iossim.execution.engine import Engine
+from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.ir.network import Network
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant, Variants
 from iossim.schedule.masks import count_groups
@@ -70,7 +71,6 @@ def chosen_for_company(cost_model: CostModel) -> ForCompany:
 class ForCompany(VariantChoosing):
     """``inner`` with the variants of units chosen for the stage that they run in."""
 
-    inner: VariantCostModel
     #: By the units of a stage as a separate problem, and their possible variants.
     _choices: dict[tuple[str, _Fronts, int], _Choice] = field(default_factory=dict, repr=False)
     #: Number of stages chosen for, by the key of the problem.
@@ -79,10 +79,6 @@ class ForCompany(VariantChoosing):
     @property
     def identity(self) -> CostModelIdentity:
         return replace(self.inner.identity, version=f"{self.inner.identity.version}+company")
-
-    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """Bounds of stages whose units run as any variant."""
-        return least_of_variants(self.inner.bounds_of_variants(problem))
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; a stage that names variants is priced with these."""
@@ -302,8 +298,6 @@ class _EventByEvent:
     check: Callable[[], None]
 
     def schedule_us(self, schedule: Schedule) -> float:
-        from iossim.execution.lower import lower_schedule
-
         plan = lower_schedule(schedule, self.network, self.cost_model.identity.engine)
         return self.cost_model.simulated_plan_us(self.network, plan, self.check)
 
@@ -315,8 +309,6 @@ class _EventByEvent:
         return plain
 
     def _stage_us(self, problem: ScheduleProblem, stage: PlannedStage) -> float:
-        from iossim.execution.lower import lower_stage
-
         groups = [[problem.units[unit] for unit in bits(group)] for group in stage.groups(problem)]
         variants = {problem.unit_names[unit]: name for unit, name in stage.variants}
         engine = self.cost_model.identity.engine

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import Floats, Integers, jit
 from iossim.base.errors import OptionError
-from iossim.schedule.masks import count_bits, empty_set, grown, insert, lowest_bit
+from iossim.schedule.masks import GrowingTable, count_bits, insert, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.search.lattice import FEW_STATES, Lattice, build_lattice
 from iossim.search.options import StageSpace
@@ -250,17 +250,15 @@ def _count(
 
     Without limbs only transitions are counted, of every ``stride``-th state, until there are more than ``limit``.
     """
-    table = empty_set()
+    seen = GrowingTable()
     rules, walk = StageRules.of(problem, lattice, space), stage_walk(len(problem))
-    state, depth, transitions, distinct = len(lattice) - 2, 0, 0, 0
+    state, depth, transitions = len(lattice) - 2, 0, 0
     while state >= 0 and transitions <= limit:
-        if 2 * (distinct + len(walk.stages)) > len(table):
-            table = grown(table)
-        state, depth, found, new = _count_some(
-            state, depth, rules, walk, min(_AT_A_TIME, limit - transitions), limbs, table, distinct, stride
-        )
-        transitions, distinct = transitions + found, distinct + new
-    return transitions, table[table != 0]
+        seen.reserve(len(walk.stages))
+        most, table = min(_AT_A_TIME, limit - transitions), seen.table.keys
+        state, depth, found, new = _count_some(state, depth, rules, walk, most, limbs, table, seen.used, stride)
+        transitions, seen.used = transitions + found, seen.used + new
+    return transitions, seen.table.keys[seen.table.keys != 0]
 
 
 @jit

@@ -126,6 +126,7 @@ def solve(
     best = solver.join(problems, {entry: Prefix(0.0)}, progress)
     last = min(best, key=lambda bit: best[bit].cost_us + leaving_us[bit])
     plans, cost_us = best[last].plans, best[last].cost_us + leaving_us[last]
+    solved = solver.solutions.values()
     for other in solver.found_by_one_strategy:
         if other.cost_us < cost_us:
             plans, cost_us = other.plans, other.cost_us
@@ -138,8 +139,8 @@ def solve(
         cost_us,
         lower_bound_us,
         relaxed_us,
-        sum(solution.priced_stages for solution in solver.solutions),
-        sum(solution.endings for solution in solver.solutions),
+        sum(solution.priced_stages for solution in solved),
+        sum(solution.endings for solution in solved),
         solver.complete,
         (*notes_of_blocks(solver.notes), *([_TIME_IS_UP.format(options.seconds)] if timed else [])),
         memo.saved_s - saved_before_s,

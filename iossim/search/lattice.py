@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from iossim.base.compiled import Integers, jit
 from iossim.cost.model import CostModel, Prices, StageBounds
 from iossim.schedule.batch import Strategy
-from iossim.schedule.masks import count_bits, empty_set, grown, insert
+from iossim.schedule.masks import count_bits
 from iossim.schedule.planned_stage import PlannedStage, batches_of
 from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem, bits, masks_of
 
@@ -56,12 +56,6 @@ def price_merges(problem: ScheduleProblem, cost_model: CostModel, max_groups: in
     prices = np.array([priced[own] for own in alike])
     able = np.isfinite(prices)
     return MergedStages(masks_of(found, len(problem))[able], prices[able])
-
-
-def largest_class(problem: ScheduleProblem) -> int:
-    """Number of units of the largest merge class; 0 if nothing merges."""
-    members = problem.merge_class[problem.merge_class >= 0]
-    return int(np.bincount(members).max()) if len(members) else 0
 
 
 def bounds_with_merges(bounds: StageBounds, problem: ScheduleProblem, merges: MergedStages) -> StageBounds:
@@ -141,7 +135,14 @@ class Lattice:
 
     @cached_property
     def down(self) -> Downwards:
-        return _downwards(self.child)
+        units, parents = np.nonzero(self.child.T >= 0)
+        targets = self.child[parents, units]
+        order = np.argsort(targets, kind="stable")
+        begin = np.searchsorted(targets[order], np.arange(len(self) + 1))
+        removable = np.zeros(len(self), dtype=np.uint64)  # all states but the first have parents
+        if len(order):
+            removable[1:] = np.bitwise_or.reduceat(np.uint64(1) << units[order].astype(np.uint64), begin[1:-1])
+        return Downwards(removable, begin, parents[order].astype(np.int32))
 
 
 class Downwards(NamedTuple):
@@ -167,68 +168,21 @@ def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
     """All states of the problem, or None if there are more than ``max_states``, or it is wide."""
     if problem.is_wide:
         return None
-    predecessors = problem.order
-    count = len(problem)
-    level: Masks = np.zeros(1, dtype=np.uint64)
-    levels: list[Masks] = []
-    addables: list[Masks] = []
-    total = 0
-    for _ in range(count + 1):
-        total += len(level)
-        if total > max_states:
-            return None
-        levels.append(level)
-        addables.append(np.zeros(len(level), dtype=np.uint64))
-        level = _successors(level, predecessors, addables[-1], max_states - total)
-    masks, addable = np.concatenate(levels), np.concatenate(addables)
-    level_begin = np.concatenate([[0], np.cumsum([len(level) for level in levels])]).astype(np.int64)
-    child = np.full((total, count), -1, dtype=np.int32)
+    count, total = len(problem), 0
     bit = np.uint64(1) << np.arange(count, dtype=np.uint64)
-    for begin, end, after in zip(level_begin, level_begin[1:], level_begin[2:], strict=False):
-        states, units = np.nonzero(addable[begin:end, None] & bit)
-        after_masks = masks[begin + states] | bit[units]
-        child[begin + states, units] = end + np.searchsorted(masks[end:after], after_masks)
+    level: Masks = np.zeros(1, dtype=np.uint64)
+    levels: list[tuple[Masks, Masks, NDArray[np.int32]]] = []
+    for done in range(count + 1):
+        total += len(level)
+        able = (level[:, None] & bit == 0) & (problem.order & ~level[:, None] == 0)
+        # A state of the next level is reached from ``done + 1`` states at most.
+        if total + np.count_nonzero(able) / (done + 1) > max_states:
+            return None
+        child = np.full(able.shape, -1, dtype=np.int32)
+        levels.append((level, able @ bit, child))
+        states, units = np.nonzero(able)
+        level, targets = np.unique(level[states] | bit[units], return_inverse=True)
+        child[able] = total + targets.reshape(-1)
+    level_begin = np.cumsum([0, *(len(each) for each, _, _ in levels)], dtype=np.int64)
+    masks, addable, child = (np.concatenate(own) for own in zip(*levels, strict=True))
     return Lattice(masks, addable, child, level_begin)
-
-
-def _successors(level: Masks, predecessors: Masks, addable: Masks, most: int) -> Masks:
-    """The next level; fills in the units that can be added to each ideal. Stops after ``most`` ideals."""
-    table = empty_set()
-    done = found = 0
-    while done < len(level) and found <= most:
-        while 2 * (found + len(predecessors)) > len(table):
-            table = grown(table)
-        done, found = _grow(level, done, predecessors, addable, table, found)
-    return np.sort(table[table != 0])
-
-
-@jit
-def _grow(level: Masks, begin: int, predecessors: Masks, addable: Masks, table: Masks, found: int) -> tuple[int, int]:
-    """Enter the ideals that those from ``begin`` on lead to in the table, which holds ``found``, while it has room.
-
-    Returns where to go on, and how many ideals the table holds.
-    """
-    count = len(predecessors)
-    for i in range(begin, len(level)):
-        if 2 * (found + count) > len(table):
-            return i, found
-        done = level[i]
-        for unit in range(count):
-            bit = np.uint64(1) << np.uint64(unit)
-            if done & bit == 0 and predecessors[unit] & ~done == 0:
-                addable[i] |= bit
-                if insert(done | bit, table):
-                    found += 1
-    return len(level), found
-
-
-def _downwards(child: NDArray[np.int32]) -> Downwards:
-    """The transitions by target; the parents of a state are in the order of the units that they lack."""
-    units, parents = np.nonzero(child.T >= 0)
-    targets = child[parents, units]
-    order = np.argsort(targets, kind="stable")
-    begin = np.searchsorted(targets[order], np.arange(len(child) + 1))
-    removable = np.zeros(len(child), dtype=np.uint64)  # all states but the first have parents
-    if len(order):
-        removable[1:] = np.bitwise_or.reduceat(np.uint64(1) << units[order].astype(np.uint64), begin[1:-1])
-    return Downwards(removable, begin, parents[order].astype(np.int32))

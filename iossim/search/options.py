@@ -43,6 +43,14 @@ class StageSpace:
     def single_root(self) -> bool:
         return self.definition == "paper"
 
+    def pruned(self, group_size: int, groups: int) -> StageSpace:
+        """The part of the space whose groups have at most so many units, and whose stages so many groups."""
+        return replace(
+            self,
+            max_group_size=min(group_size, self.max_group_size or group_size),
+            max_groups=min(groups, self.max_groups or groups),
+        )
+
     def ordered(self, problem: ScheduleProblem) -> ScheduleProblem:
         """The problem as it is searched: without an order of interchangeable units where groups have one root."""
         return replace(problem, not_before=None) if self.single_root and problem.not_before is not None else problem

@@ -148,41 +148,27 @@ def schedule(
     KeyboardInterrupt ends a search with the best schedule so far (:mod:`iossim.search.anytime`), which then is
     not ``complete``.
     """
-    scheduler = stage_scheduler(name)
+    scheduler, options = stage_scheduler(name), options or SearchOptions()
     try:
-        return _scheduled(name, scheduler, network, cost_model, options or SearchOptions(), progress, memo)
+        priced = within_workspace(cost_model, network, options.workspace_limit_bytes)
+        if options.company:
+            from iossim.search.company import with_company
+
+            def search(prices: CostModel, own: SearchOptions) -> Schedule:
+                return schedule(network, prices, name, own, progress, memo)
+
+            return with_company(network, priced, replace(options, company=False), search)
+        key = network, name, replace(options, limits=SearchLimits(), seconds=None)
+        kept = SearchMemo.of(memo, priced)
+        if key in kept.schedules:
+            return kept.schedules[key]
+        found = scheduler(network, priced, options, progress, kept)
     except KeyboardInterrupt:
         return without_search(network, cost_model, name, options)
-
-
-def _scheduled(
-    name: str,
-    scheduler: Scheduler,
-    network: Network,
-    cost_model: CostModel,
-    options: SearchOptions,
-    progress: Progress,
-    memo: SearchMemo | None,
-) -> Schedule:
-    cost_model = within_workspace(cost_model, network, options.workspace_limit_bytes)
-    if options.company:
-        from iossim.search.company import with_company
-
-        return with_company(
-            network,
-            cost_model,
-            replace(options, company=False),
-            lambda prices, own: schedule(network, prices, name, own, progress, memo),
-        )
-    key = network, name, replace(options, limits=SearchLimits(), seconds=None)
-    memo = SearchMemo.of(memo, cost_model)
-    if key in memo.schedules:
-        return memo.schedules[key]
-    found = scheduler(network, cost_model, options, progress, memo)
     if not isinstance(found, Schedule):
         raise ScheduleError(f"scheduler {name!r} returned {type(found).__name__}, and not a schedule of stages")
     if found.proven:
-        memo.schedules[key] = found
+        kept.schedules[key] = found
     return found
 
 

@@ -19,7 +19,7 @@ from iossim.search.anytime import TimeIsUp
 from iossim.search.assemble import block_lower_bounds_us, sum_of_bounds_us
 from iossim.search.block_parts import WINDOWS, BlockNote, Part, prepare_block
 from iossim.search.block_search import BlockSolution, UnitProgress, solve_block
-from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
+from iossim.search.lattice import MergedStages, no_merges, price_merges
 from iossim.search.memo import BlockQuestion, SearchMemo
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.unsearched import greedy_stages, sequential_stages
@@ -70,7 +70,7 @@ class Prefix:
 Prefixes = dict[int, Prefix]
 
 
-def _part_progress(progress: UnitProgress, before: int, rounds: int = 1) -> UnitProgress:
+def _part_progress(progress: UnitProgress, before: int, rounds: int) -> UnitProgress:
     """Progress of units that follow ``before`` others, if all are processed ``rounds`` times."""
     return lambda units: progress((before + units) // rounds)
 
@@ -94,7 +94,8 @@ class Solver:
         self.notes: list[tuple[str, BlockNote]] = []
         self._memo = memo
         self._parts: dict[str, tuple[list[Part], list[BlockNote]]] = {}
-        self._solutions: dict[tuple[str, int], BlockSolution] = {}
+        #: The solutions of distinct blocks, by key and entry.
+        self.solutions: dict[tuple[str, int], BlockSolution] = {}
         self._windows: dict[Hashable, Part | None] = {}
         self._by_one_strategy, self._before = by_one_strategy, before
 
@@ -177,8 +178,9 @@ class Solver:
             for part in parts:
                 reached = self._extend_part(reached, part, _part_progress(progress, done, 1 + len(WINDOWS)))
                 done += len(part.problem)
-            if self.space.concurrent:
-                reached = _cheapest(reached, self._append(begun, problem, units, self._greedy(problem)))
+            if self.space.concurrent:  # a split may have lost them
+                greedy = greedy_stages(problem, self.space.max_groups)
+                reached = _cheapest(reached, self._append(begun, problem, units, greedy))
         if not reached:
             return {}
         stages = list(min(reached.values(), key=lambda each: each.cost_us).plans[-1])
@@ -204,13 +206,11 @@ class Solver:
             self._windows[key] = self._memo.found(key, part)
         return self._windows[key]
 
-    def _greedy(self, problem: ScheduleProblem) -> Sequence[PlannedStage]:
-        """Greedy stages of the space: a split may have lost them."""
-        return greedy_stages(problem, self.space.max_groups)
-
     def _extend_plainly(self, best: Prefixes, problem: ScheduleProblem, units: Sequence[int]) -> Prefixes:
         """Append greedy stages, or all units one by one, which need no search."""
-        ways = [sequential_stages(problem), *([self._greedy(problem)] if self.space.concurrent else [])]
+        ways = [sequential_stages(problem)]
+        if self.space.concurrent:
+            ways.append(greedy_stages(problem, self.space.max_groups))
         return _cheapest(*(self._append(best, problem, units, stages) for stages in ways))
 
     def _append(
@@ -225,26 +225,23 @@ class Solver:
                 ways.append({path.leaving: prefix.followed_by(cost_us, stages, units)})
         return _cheapest(*ways)
 
-    @property
-    def solutions(self) -> Iterable[BlockSolution]:
-        """The solutions of all distinct blocks."""
-        return self._solutions.values()
-
     def _extend_part(self, best: Prefixes, part: Part, progress: UnitProgress) -> Prefixes:
-        ways = []
+        ways: list[Prefixes] = []
         for index, (entry, prefix) in enumerate(best.items()):
             solution = self._solve(part, entry, _part_progress(progress, index * len(part.problem), len(best)))
-            ways.append(_followed(prefix, solution, part.units))
+            for bit, path in enumerate(() if solution is None else solution.paths):
+                if path is not None:
+                    ways.append({bit: prefix.followed_by(prefix.cost_us + path.cost_us, path.stages, part.units)})
         plainly = {} if self.complete else self._extend_plainly(best, part.problem, part.units)
         return _cheapest(*ways, plainly)
 
     def _solve(self, part: Part, entry: int, progress: UnitProgress = ignore) -> BlockSolution | None:
         key = (part.problem.key, entry)
-        if key not in self._solutions and self.complete:
+        if key not in self.solutions and self.complete:
             question = BlockQuestion.of(part.problem, entry, part.space, part.merges)
             solve = partial(solve_block, part, self.cost_model, entry=entry, progress=progress)
-            self._solutions[key] = self._memo.found(question, solve)
-        return self._solutions.get(key)
+            self.solutions[key] = self._memo.found(question, solve)
+        return self.solutions.get(key)
 
     def lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
         """Lower bounds of all schedules of the blocks: proven by the search for its space, and relaxed.
@@ -261,7 +258,7 @@ class Solver:
     def _lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
         if not self.complete and not self.time_is_up and self.space.merge:
             unseen = [problem for problem in problems if problem.key not in self._parts]
-            if any(largest_class(problem) > 1 for problem in unseen):
+            if any((problem.merge_class >= 0).any() for problem in unseen):
                 return None, None
         merges = [self._merges_of(problem) for problem in problems]
         relaxed = block_lower_bounds_us(problems, merges, self.cost_model, self.space.concurrent)
@@ -282,7 +279,7 @@ class Solver:
         boundary between.
         """
         parts, notes = self._parts.get(problem.key, ([], []))
-        solved = {entry: found for (key, entry), found in self._solutions.items() if key == problem.key}
+        solved = {entry: found for (key, entry), found in self.solutions.items() if key == problem.key}
         if len(parts) != 1 or notes or not solved:
             return None
         costs_us = {
@@ -305,16 +302,6 @@ class Solver:
 def _begun(best: Prefixes) -> Prefixes:
     """The prefixes with another block, which has no stages yet."""
     return {bit: Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
-
-
-def _followed(prefix: Prefix, solution: BlockSolution | None, units: Sequence[int]) -> Prefixes:
-    """Prefix followed by the solution of a problem, for each bit of its last stage."""
-    paths = () if solution is None else enumerate(solution.paths)
-    return {
-        bit: prefix.followed_by(prefix.cost_us + path.cost_us, path.stages, units)
-        for bit, path in paths
-        if path is not None
-    }
 
 
 def _cheapest(*ways: Prefixes) -> Prefixes:

@@ -7,7 +7,7 @@ greedy schedule's stages hold all units that are ready (IOS thesis, section 4.2)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 from iossim.base.compile_time import working_s
 from iossim.base.errors import Progress
@@ -38,38 +38,32 @@ def greedy_stages(problem: ScheduleProblem, max_groups: int | None = None) -> li
     return stages
 
 
-@dataclass(frozen=True)
-class Unsearched:
-    """Scheduler that takes the stages that ``stages_of`` returns; ``concurrent``: these may have several groups."""
-
-    name: str
-    stages_of: Callable[[ScheduleProblem], Sequence[PlannedStage]]
-    concurrent: bool
-
-    def __call__(
-        self,
-        network: Network,
-        cost_model: CostModel,
-        options: SearchOptions,
-        progress: Progress,
-        memo: SearchMemo | None,
-    ) -> Schedule:
-        started = working_s()
-        problems = SearchMemo.of(memo, cost_model).problems(network)
-        bounds_us = block_lower_bounds_us(problems, [no_merges()] * len(problems), cost_model, self.concurrent)
-        relaxed_us = sum_of_bounds_us(bounds_us)
-        return build_schedule(
-            network,
-            problems,
-            [self.stages_of(problem) for problem in problems],
-            cost_model,
-            self.name,
-            lower_bound_us=relaxed_us,
-            relaxed_bound_us=relaxed_us,
-            notes=list(network.notes),
-            search_s=working_s() - started,
-        )
+def _schedule(
+    name: str,
+    stages_of: Callable[[ScheduleProblem], Sequence[PlannedStage]],
+    network: Network,
+    cost_model: CostModel,
+    options: SearchOptions,
+    progress: Progress,
+    memo: SearchMemo | None,
+) -> Schedule:
+    started = working_s()
+    problems = SearchMemo.of(memo, cost_model).problems(network)
+    concurrent = name != "sequential"
+    bounds_us = block_lower_bounds_us(problems, [no_merges()] * len(problems), cost_model, concurrent)
+    relaxed_us = sum_of_bounds_us(bounds_us)
+    return build_schedule(
+        network,
+        problems,
+        [stages_of(problem) for problem in problems],
+        cost_model,
+        name,
+        lower_bound_us=relaxed_us,
+        relaxed_bound_us=relaxed_us,
+        notes=list(network.notes),
+        search_s=working_s() - started,
+    )
 
 
-sequential = Unsearched("sequential", sequential_stages, concurrent=False)
-greedy = Unsearched("greedy", greedy_stages, concurrent=True)
+sequential = partial(_schedule, "sequential", sequential_stages)
+greedy = partial(_schedule, "greedy", greedy_stages)

@@ -14,9 +14,9 @@ from math import fsum, isfinite
 
 from iossim.base.display import Printed, counted
 from iossim.base.errors import OptionError, Progress, ignore
-from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
+from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel, VariantChoosing
 from iossim.cost.facts import Limit, StageFacts
-from iossim.cost.model import START, CostModel, VariantChoosing, problems_of
+from iossim.cost.model import START, CostModel, problems_of
 from iossim.ir.network import Network
 from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.schedule.batch import Strategy

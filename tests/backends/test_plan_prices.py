@@ -279,7 +279,7 @@ def test_the_parts_of_a_merged_convolution_are_copied_out_of_it(profile: DeviceP
     found = iossim.optimize(pair, profile, scheduler="ios-merge", engine=Engine.PAPER)
     assert [stage.strategy for stage in found.stages] == ["merge"]
     libraries = {engine: KernelLibrary(profile, engine) for engine in (SESSION, Engine.PAPER)}
-    merged = {engine: library.merged(pair, [0, 1]) for engine, library in libraries.items()}
+    merged = {engine: library.units.merged(pair, [0, 1]).names for engine, library in libraries.items()}
     assert len(merged[SESSION]) - len(merged[Engine.PAPER]) == copies
     prices = create_cost_model("simulator", profile, pair.precision, SESSION)
     plan = lower_schedule(found, pair, SESSION)

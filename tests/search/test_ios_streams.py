@@ -95,7 +95,7 @@ def test_parts_end_where_all_is_in_order(seed: int) -> None:
     problem = random_stream_batch(random_network(seed, blocks=3), seed).problem
     parts = cut(problem)
     assert sorted(itertools.chain(*parts)) == list(range(len(problem)))
-    before = ancestors(problem)
+    before = ancestors(problem.reads)
     for part, behind in itertools.pairwise(parts):
         assert all(before[launch] >> part[-1] & 1 for launch in behind)
         assert all(one == part[-1] or before[part[-1]] >> one & 1 for one in part)

@@ -79,7 +79,8 @@ class BlockDemand:
         last_us = block_us[ceil_div(last, sms)]
         waves_us = early_us + last_us
         early_part = _part(work, early_us / waves_us / early if early else 0.0)
-        most_beside = max(ceil_div(work.blocks, sms), _unhindered(block_us))
+        unhindered = max(count for count, us in enumerate(block_us) if us <= block_us[1])
+        most_beside = max(ceil_div(work.blocks, sms), unhindered)
         blocks = early, early_part, last, _part(work, last_us / waves_us / last)
         return BlockDemand(work, footprint, block_us, *blocks, waves_us, sms, most_beside)
 
@@ -103,11 +104,6 @@ class BlockDemand:
 
 def _part(work: KernelWork, part: float) -> DeviceTime:
     return DeviceTime(work.dram_us * part, work.power_us * part, work.l2_device_us * part, work.kept_us * part, part)
-
-
-def _unhindered(block_us: tuple[float, ...]) -> int:
-    """Number of blocks that an SM of their own runs no slower than one."""
-    return max(count for count, us in enumerate(block_us) if us <= block_us[1])
 
 
 def _together_us(work: KernelWork, count: int) -> float:

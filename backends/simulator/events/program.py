@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time, runs_on_cores
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.backends.simulator.unit_prices import UnitKey, UnitPrice, UnitPrices
-from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import check_graph
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Synchronize, Wait, forks_and_joins
@@ -105,22 +104,21 @@ class KernelLibrary:
             self._issued[key] = self._kernels(self.units.price_unit(network, unit, variant, sms), sms)
         return self._issued[key]
 
-    def merged(self, network: Network, units: Sequence[int], copies: bool = True) -> tuple[IssuedKernel, ...]:
-        """Kernels of several units as one stacked convolution, with the ``copies`` after it.
+    def launched(self, command: Launch, network: Network, copies: bool) -> tuple[IssuedKernel, ...]:
+        """Kernels of a launch; ``copies`` of the parts of a stacked convolution are among them where the plan has none
+        itself.
 
-        Raises ScheduleError if they do not merge.
+        Raises ScheduleError for units that do not merge, PlanError as :meth:`unit`.
         """
-        return self._kernels(self.units.merged(network, units, copies))
+        units = [network.unit_index[name] for name in command.units]
+        if command.strategy is Strategy.MERGE:
+            return self._kernels(self.units.merged(network, units, copies))
+        sms = len(command.sms) if command.sms else None  # a unit of views has no kernels, and SMs of its own neither
+        return self.unit(network, units[0], command.algorithm, sms)
 
     def copy(self, moved: TensorType, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
         return self._kernels(self.units.copy(moved, sms), sms)
-
-    def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
-        """Name of a launch of units in a plan, and its workspace."""
-        merged = strategy is Strategy.MERGE
-        steps = self.units.merged_steps(network, units) if merged else self.units.steps(network, units[0])
-        return Choice(variant, self.units.workspace_bytes(steps, variant))
 
     def _kernels(self, price: UnitPrice, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         model = self.units.model(sms)
@@ -147,20 +145,15 @@ def instructions(
         match command:
             case Synchronize():
                 found.append(AwaitDevice(library.profile.engine.synchronise_us))
-            case Launch():
-                unit = "+".join(command.units)
-                stage = (stages or {}).get(command.units[0], 0)
-                found += [
-                    IssueKernel(kernel, command.queue, unit, stage, command.sms or cores)
-                    for kernel in _launched(command, network, library, copied.isdisjoint(command.units))
-                ]
-            case Copy():
-                stage = (stages or {}).get(command.unit, 0)
-                moved = plan.buffers[command.target].type
-                found += [
-                    IssueKernel(kernel, command.queue, command.unit, stage, command.sms or cores)
-                    for kernel in library.copy(moved, len(command.sms) if command.sms else None)
-                ]
+            case Launch() | Copy():
+                if isinstance(command, Launch):
+                    units = command.units
+                    kernels = library.launched(command, network, copied.isdisjoint(units))
+                else:
+                    units, sms = (command.unit,), len(command.sms) if command.sms else None
+                    kernels = library.copy(plan.buffers[command.target].type, sms)
+                where = "+".join(units), (stages or {}).get(units[0], 0), command.sms or cores
+                found += [IssueKernel(kernel, command.queue, *where) for kernel in kernels]
             case Record():
                 fork_us = costs.fork_us if place in forks else 0.0
                 found.append(IssueRecord(command.event, command.queue, costs.host_us, fork_us))
@@ -174,12 +167,3 @@ def _cores(library: KernelLibrary) -> range | None:
     """The cores that kernels of a session on a CPU may use; None for all there are."""
     free = kernels_at_a_time(library.engine, library.profile)
     return range(free) if free < library.profile.sm_count and runs_on_cores(library.profile) else None
-
-
-def _launched(command: Launch, network: Network, library: KernelLibrary, copies: bool) -> tuple[IssuedKernel, ...]:
-    """Its kernels; ``copies`` of the parts of a stacked convolution are among them where the plan has none itself."""
-    units = [network.unit_index[name] for name in command.units]
-    if command.strategy is Strategy.MERGE:
-        return library.merged(network, units, copies)
-    sms = len(command.sms) if command.sms else None  # a unit of views has no kernels, and SMs of its own neither
-    return library.unit(network, units[0], command.algorithm, sms)

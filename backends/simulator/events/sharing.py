@@ -160,7 +160,11 @@ def _highest_rate(asks: Iterable[tuple[float, float]], most: float) -> float:
 def _slow_on_sm(found: MultiprocessorClass, demand_factor: float) -> None:
     """Slow all blocks on an SM by the demand, times ``demand_factor``, beyond the capacity that they use there."""
     issue, l2 = found.issue_use * demand_factor, found.l2_use * demand_factor
-    pipes = _pipe_use(found)
+    pipes: dict[str, float] = {}
+    for run, resident in found.residents.items():
+        work = run.demand.work
+        if work.pipe_us:
+            pipes[work.pipe] = pipes.get(work.pipe, 0.0) + resident.count * work.pipe_us * resident.rate
     if max(issue, l2, max(pipes.values(), default=0.0) * demand_factor) <= 1.0 + _ROUNDING:
         return
     for run, resident in found.residents.items():
@@ -176,16 +180,6 @@ def _slow_on_sm(found: MultiprocessorClass, demand_factor: float) -> None:
             resident.rate /= excess
             resident.sm_limit = limit
     _use(found)
-
-
-def _pipe_use(found: MultiprocessorClass) -> dict[str, float]:
-    """The part of each arithmetic pipe of an SM that is used."""
-    pipes: dict[str, float] = {}
-    for run, resident in found.residents.items():
-        work = run.demand.work
-        if work.pipe_us:
-            pipes[work.pipe] = pipes.get(work.pipe, 0.0) + resident.count * work.pipe_us * resident.rate
-    return pipes
 
 
 def _slow_by_shared(classes: Sequence[MultiprocessorClass], demand_factor: float) -> None:

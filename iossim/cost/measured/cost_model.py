@@ -226,20 +226,19 @@ class MeasuredCostModel:
             1 if self.timing.cold else copies_for(self._single_us[self._key(stage)], boundary, self.target_us)
             for stage in stages
         ]
-        engine = self.context.engine
-        network = stages[0].network
-        plans = [
-            stage.plan(engine, self._choices_of(network), count, divided=divided_by(self.backend, network))
-            for stage, count in zip(stages, copies, strict=True)
-        ]
-        taken = self._run(network, plans, self.timing, stages)
+        plans = [self._plan(stage, count) for stage, count in zip(stages, copies, strict=True)]
+        taken = self._run(stages[0].network, plans, self.timing, stages)
         records = [
-            self._record(stage.kind, stage, count, stage.synchronises(engine, count), plan, samples)
+            self._record(stage.kind, stage, count, stage.synchronises(self.context.engine, count), plan, samples)
             for stage, count, plan, samples in zip(stages, copies, plans, taken, strict=True)
         ]
         self.store.add(records)
         self._records.update(zip(map(self._key, stages), records, strict=True))
         self.measured += len(records)
+
+    def _plan(self, stage: MeasuredStage, copies: int, synchronises: int | None = None) -> Plan:
+        choices, divided = self._choices_of(stage.network), divided_by(self.backend, stage.network)
+        return stage.plan(self.context.engine, choices, copies, synchronises, divided)
 
     def _record(
         self, kind: Kind, stage: MeasuredStage, copies: int, synchronises: int, plan: Plan, samples: Samples
@@ -261,11 +260,9 @@ class MeasuredCostModel:
         new = [stage for stage in stages if self._key(stage) not in self._single_us]
         if not new:
             return
-        network = new[0].network
-        choices, divided = self._choices_of(network), divided_by(self.backend, network)
-        plans = [stage.plan(self.context.engine, choices, 1, divided=divided) for stage in new]
+        plans = [self._plan(stage, 1) for stage in new]
         quick = Timing(QUICK_ROUNDS, QUICK_WARM_UP, self.timing.seed, self.timing.cold)
-        for stage, samples in zip(new, self._run(network, plans, quick, new), strict=True):
+        for stage, samples in zip(new, self._run(new[0].network, plans, quick, new), strict=True):
             self._single_us[self._key(stage)] = samples.median_us
 
     def _run(
@@ -285,7 +282,6 @@ class MeasuredCostModel:
         """Measure a unit with and without a synchronise after each copy, commit both, and return the difference."""
         network = boundary_network(self.context.precision)
         problem = ScheduleProblem.of_block(network, network.blocks[0])
-        choices = self._choices_of(network)
         alone = [PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(problem))]
         stages = [measured_stage(self._signatures, problem, one) for one in alone]
         self._time_once(stages)
@@ -293,7 +289,7 @@ class MeasuredCostModel:
         unit = next((unit for unit, us in enumerate(singles) if us >= BOUNDARY_UNIT_US), len(singles) - 1)
         stage = stages[unit]
         copies = max(8, copies_for(singles[unit], 0.0, 2 * self.target_us))
-        plans = [stage.plan(self.context.engine, choices, copies, count) for count in (1, copies)]
+        plans = [self._plan(stage, copies, count) for count in (1, copies)]
         taken = self._run(network, plans, self.timing, [stage, stage])
         records = [
             self._record(Kind.BOUNDARY, stage, copies, count, plan, samples)

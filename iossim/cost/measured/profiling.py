@@ -221,7 +221,11 @@ def profile(
         model.measure(*batches)
     except KeyboardInterrupt:
         complete = False
-    found = [_profiled(part, model, before, boundary_us) for part in parts]
+    found = []
+    for part in parts:
+        records = model.known(*part.batches)
+        prices_us = tuple(record.copy_us(boundary_us) for record in records.values())
+        found.append(ProfiledPart(part.name, tuple(records.values()), prices_us, len(before & records.keys())))
     sequential_us = noisy_us = 0.0
     for block in network.blocks:
         problem = ScheduleProblem.of_block(network, block)
@@ -231,9 +235,3 @@ def profile(
             sequential_us += record.copy_us(boundary_us)
             noisy_us += record.copy_us(boundary_us) if record.relative_spread > NOISY else 0.0
     return Profile(tuple(found), boundary_us, sequential_us, noisy_us, time.perf_counter() - began, complete)
-
-
-def _profiled(part: ProfilePart, model: MeasuredCostModel, before: set[str], boundary_us: float) -> ProfiledPart:
-    records = model.known(*part.batches)
-    prices_us = tuple(record.copy_us(boundary_us) for record in records.values())
-    return ProfiledPart(part.name, tuple(records.values()), prices_us, len(before & records.keys()))

@@ -75,7 +75,6 @@ class StageSignatures:
 
     _stages: dict[ScheduleProblem, dict[PlannedStage, str]] = field(default_factory=dict)
     _keys: dict[ScheduleProblem, list[str]] = field(default_factory=dict)
-    _merges: dict[tuple[Network, tuple[int, ...]], str] = field(default_factory=dict)
 
     def of_batch(self, batch: StageBatch) -> list[str]:
         """The signature of each stage; raises ScheduleError for a problem without a network."""
@@ -90,7 +89,7 @@ class StageSignatures:
         """The signature of one stage, with the variants that it names."""
         network = network_of(problem)
         if stage.strategy is Strategy.MERGE:
-            return self._merge(network, tuple(problem.units[unit] for unit in bits(stage.mask)))
+            return _merge_signature(network, tuple(problem.units[unit] for unit in bits(stage.mask)))
         if problem not in self._keys:
             self._keys[problem] = [self.unit_key(network, unit) for unit in problem.units]
         keys = self._keys[problem]
@@ -111,19 +110,15 @@ class StageSignatures:
         placement = in_place_buffers(network)
         return f"{network.signatures[unit]}{placement.signature(unit)}" if placement.moves.get(unit, True) else ""
 
-    def _merge(self, network: Network, units: tuple[int, ...]) -> str:
-        if (network, units) not in self._merges:
-            self._merges[network, units] = self._merge_signature(network, units)
-        return self._merges[network, units]
 
-    def _merge_signature(self, network: Network, units: tuple[int, ...]) -> str:
-        try:
-            plan = lower_stage(network, [units], Strategy.MERGE, in_place=True)
-        except ScheduleError:
-            return IMPOSSIBLE
-        copied = {command.unit for command in plan.commands if isinstance(command, Copy)}
-        keys = [f"{network.signatures[unit]}{'copied' * (network.units[unit].name in copied)}" for unit in units]
-        return stage_digest(Strategy.MERGE, [keys]) or FREE
+def _merge_signature(network: Network, units: tuple[int, ...]) -> str:
+    try:
+        plan = lower_stage(network, [units], Strategy.MERGE, in_place=True)
+    except ScheduleError:
+        return IMPOSSIBLE
+    copied = {command.unit for command in plan.commands if isinstance(command, Copy)}
+    keys = [f"{network.signatures[unit]}{'copied' * (network.units[unit].name in copied)}" for unit in units]
+    return stage_digest(Strategy.MERGE, [keys]) or FREE
 
 
 def network_of(problem: ScheduleProblem) -> Network:

@@ -156,24 +156,22 @@ class _Sweep:
     choice: Integers
 
     @staticmethod
-    def of(space: Transitions, prices_us: Floats, boundary: Floats, dearer_us: float) -> _Sweep:
-        """``dearer_us``: the additional cost of all that follows the block if it ends in several groups."""
+    def of(space: Transitions, dearer_us: float) -> _Sweep:
+        """Ways through a block none of whose stages can run yet.
+
+        ``dearer_us``: the additional cost of all that follows the block if it ends in several groups.
+        """
         shape = 2, space.states
-        sweep = _Sweep(space, prices_us, np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.int64))
-        sweep.ahead_us[:, -1] = 0.0, dearer_us
-        sweep._run(prices_us, boundary, is_first=True)
-        return sweep
+        ahead_us, first_us = np.full((2, *shape), np.inf)
+        ahead_us[:, -1] = 0.0, dearer_us
+        return _Sweep(space, np.full(len(space.masks), np.inf), ahead_us, first_us, np.full(shape, -1, dtype=np.int64))
 
     def update(self, prices_us: Floats, boundary: Floats) -> None:
         """Update to new prices of stages."""
-        if prices_us is not self.prices_us:
-            self._run(prices_us, boundary, is_first=bool((prices_us < self.prices_us).any()))
-
-    def _run(self, prices_us: Floats, boundary: Floats, is_first: bool) -> None:
-        space = self.space
-        rose = prices_us > self.prices_us
-        if is_first or rose.any():
-            given = space.begin, space.target, space.stage, prices_us, boundary, rose, is_first
+        space, rose = self.space, prices_us > self.prices_us
+        fell = bool((prices_us < self.prices_us).any())
+        if fell or rose.any():
+            given = space.begin, space.target, space.stage, prices_us, boundary, rose, fell
             changed = np.zeros((2, space.states), dtype=np.bool_)
             _sweep(*given, self.ahead_us, self.first_us, self.choice, changed)
         self.prices_us = prices_us
@@ -213,11 +211,8 @@ class Planner:
             key = index, dearer_us
             if key not in used:
                 known = self._swept.pop(key, None)
-                if known is None:
-                    known = _Sweep.of(self._transitions[index], prices_us[index], self._boundary, dearer_us)
-                else:
-                    known.update(prices_us[index], self._boundary)
-                used[key] = known
+                used[key] = known or _Sweep.of(self._transitions[index], dearer_us)
+                used[key].update(prices_us[index], self._boundary)
             chosen.append(used[key])
             first_us = after_us[0] + used[key].first_us[:, 0]
             after_us = (self._boundary + first_us[None, :]).min(axis=1)
@@ -256,7 +251,7 @@ def _sweep(
     prices_us: Floats,
     boundary: Floats,
     rose: NDArray[np.bool_],
-    is_first: bool,
+    fell: bool,
     ahead_us: Floats,
     first_us: Floats,
     choice: Integers,
@@ -264,14 +259,14 @@ def _sweep(
 ) -> None:
     """Fill or correct the arrays of :class:`_Sweep` from the last state to the first.
 
-    Unless ``is_first``, no price may have fallen; ``rose`` marks those that rose. ``changed`` is scratch, all False.
+    ``fell``: some price fell; ``rose`` marks those that rose. ``changed`` is scratch, all False.
     """
     for state in range(ahead_us.shape[1] - 2, -1, -1):
         looked = False
         for bit in range(2):
             at = choice[bit, state]
             # Prices only rose: a state whose best path costs the same is unchanged, and so is one without a path.
-            if not is_first and (at < 0 or not (rose[stage[at]] or changed[bit, target[at]])):
+            if not fell and (at < 0 or not (rose[stage[at]] or changed[bit, target[at]])):
                 continue
             looked = True
             least = np.inf

@@ -46,14 +46,6 @@ class Features(NamedTuple):
     units: int
 
 
-class StageArrays(NamedTuple):
-    """Masks, strategies and prices of stages, ``[stages]``."""
-
-    masks: Masks
-    strategies: NDArray[np.uint8]
-    prices_us: Floats
-
-
 @dataclass(frozen=True, eq=False)
 class StageClasses:
     """``of_stage[p][s]`` is the class of stage ``s`` of problem ``p``; ``estimate_us`` its price, ``[classes]``."""
@@ -102,7 +94,6 @@ def classify(
     estimates: list[Floats] = []
     dense: list[Floats] = []
     sparse: list[tuple[Integers, Integers, Floats, Floats]] = []
-    resources = 0
     is_varied = any(space.variants for space in transitions)
     for index, (space, numbers) in enumerate(zip(transitions, unit_numbers, strict=True)):
         start = ends[index] - len(hashes[index])
@@ -110,13 +101,12 @@ def classify(
         batch = space.batch(mine)
         prices = estimate.price_stages(batch)
         serial_us, work_us = _unit_times(space.problem, estimate)
-        resources = work_us.shape[1]
         rows = np.bitwise_count(batch.masks).astype(np.int64)
-        table = np.zeros((len(batch), len(DENSE) + resources))
+        table = np.zeros((len(batch), len(DENSE) + work_us.shape[1]))
         count = int(rows.sum())
         made = Features(table, np.zeros(0, np.int64), np.empty(count, np.int64), np.empty(count), np.empty(count), 0)
-        stages = StageArrays(batch.masks, batch.strategies, prices)
-        _describe(stages, space.problem.predecessors, serial_us, work_us, numbers, made)
+        stages = batch.masks, batch.strategies, prices
+        _describe(*stages, space.problem.predecessors, serial_us, work_us, numbers, made)
         if is_varied:
             varied = False if batch.variants is None else (batch.variants.chosen > 0).any(axis=1)
             table = np.column_stack([table, np.broadcast_to(varied, len(table))])
@@ -152,10 +142,16 @@ def _unit_times(problem: ScheduleProblem, estimate: CostModel) -> tuple[Floats, 
 
 @jit
 def _describe(
-    stages: StageArrays, predecessors: Masks, serial_us: Floats, work_us: Floats, numbers: Integers, made: Features
+    masks: Masks,
+    strategies: NDArray[np.uint8],
+    prices: Floats,
+    predecessors: Masks,
+    serial_us: Floats,
+    work_us: Floats,
+    numbers: Integers,
+    made: Features,
 ) -> None:
-    """Fill the features, the sparse ones with an entry for each unit of each stage."""
-    masks, strategies, prices = stages
+    """Fill the features of stages, the sparse ones with an entry for each unit of each stage."""
     dense, unit_out, time_out, share_out = made.dense, made.unit, made.time, made.share
     one = np.uint64(1)
     units, resources = work_us.shape

@@ -14,6 +14,8 @@ resources constraints, 1990) for work that may run slower, and never faster, tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
 
 import numpy as np
 
@@ -35,7 +37,7 @@ def stream_bound_us(problem: StreamProblem, work: LaunchWork, check: Check = lam
     device_us = sum(_part_bound_us(problem, work, part, check) for part in parts)
     # The host issues a launch after all that it reads, and before all that reads it.
     tails = _tails_us(problem, work)
-    before = ancestors(problem)
+    before = ancestors(problem.reads)
     issued_us = [
         sum(work.host_us[one] for one in bits(mask)) + work.host_us[launch] for launch, mask in enumerate(before)
     ]
@@ -45,7 +47,7 @@ def stream_bound_us(problem: StreamProblem, work: LaunchWork, check: Check = lam
 
 def cut(problem: StreamProblem) -> list[list[int]]:
     """The launches in parts: each ends in a launch that is in order with all others, but perhaps the last."""
-    before, count = ancestors(problem), len(problem)
+    before, count = ancestors(problem.reads), len(problem)
     behind = [0] * count
     for mask in before:
         for one in bits(mask):
@@ -58,14 +60,11 @@ def cut(problem: StreamProblem) -> list[list[int]]:
     return [part for part in parts if part]
 
 
-def ancestors(problem: StreamProblem) -> list[int]:
-    """For each launch the mask of those that must have ended before it starts."""
+def ancestors(reads: Sequence[Sequence[int]]) -> list[int]:
+    """For each launch, by what each reads, the mask of those that must have ended before it starts."""
     found: list[int] = []
-    for reads in problem.reads:
-        mask = 0
-        for before in reads:
-            mask |= found[before] | 1 << before
-        found.append(mask)
+    for own in reads:
+        found.append(reduce(or_, (found[before] | 1 << before for before in own), 0))
     return found
 
 
@@ -83,14 +82,11 @@ def _tails_us(problem: StreamProblem, work: LaunchWork) -> list[float]:
 
 
 def _part_bound_us(problem: StreamProblem, work: LaunchWork, part: Sequence[int], check: Check) -> float:
-    place = {launch: number for number, launch in enumerate(part)}
-    reads = [[place[one] for one in problem.reads[launch] if one in place] for launch in part]
-    readers = [[place[one] for one in problem.readers[launch] if one in place] for launch in part]
+    own, last = problem.part(part), len(part) - 1
     serial_us, needs, share = (values[list(part)] for values in (work.serial_us, work.work_us, work.share))
-    heads = _heads(reads, serial_us, needs, share, check)
-    last = len(part) - 1
+    heads = _heads(own.reads, serial_us, needs, share, check)
     # The same from the end, where order is reversed.
-    backwards = [[last - one for one in readers[launch]] for launch in reversed(range(len(part)))]
+    backwards = [[last - one for one in readers] for readers in reversed(own.readers)]
     tails = _heads(backwards, serial_us[::-1], needs[::-1], share[::-1], check)[::-1]
     path_us = float((heads + serial_us + tails).max())
     lost_behind = np.maximum(0.0, tails[:, None] - tails[None, :])[:, :, None] * share[None]  # [q, j, resource]
@@ -107,16 +103,11 @@ def _part_bound_us(problem: StreamProblem, work: LaunchWork, part: Sequence[int]
 def _heads(reads: Sequence[Sequence[int]], serial_us: Floats, needs: Floats, share: Floats, check: Check) -> Floats:
     """Earliest start of each launch, us, by the paths to it and by the work of all before it."""
     heads = np.zeros(len(reads))
-    before: list[int] = []
-    for launch, own in enumerate(reads):
+    for launch, mask in enumerate(ancestors(reads)):
         check()
-        mask = 0
-        for one in own:
-            mask |= before[one] | 1 << one
-        before.append(mask)
         if not mask:
             continue
-        path_us = max(heads[one] + serial_us[one] for one in own)
+        path_us = max(heads[one] + serial_us[one] for one in reads[launch])
         members = bits(mask)
         starts = np.unique(heads[members])
         left = (
