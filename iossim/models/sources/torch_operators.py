@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from math import prod
+from functools import partial
+from math import log, prod
 from operator import attrgetter, getitem
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,9 @@ _TRANSLATED = ("aten", "prim", "prims", "torchvision", "quantized_decomposed", "
 #: Products of rows that are sorted by experts, each with the weights of its expert.
 _GROUPED = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")
 #: Operators that the exporter takes apart into what it does not have, or into loops.
-_WHOLE = tuple(
-    f"aten::{name}"
-    for name in ("embedding_bag", "inverse", "linalg_cholesky", "linalg_inv", "linalg_lu_factor", "linalg_solve")
+_WHOLE = (
+    *("aten::embedding_bag", "aten::inverse", "aten::linalg_cholesky", "aten::linalg_inv", "aten::linalg_lu_factor"),
+    *("aten::linalg_solve", "aten::logaddexp2", "aten::logcumsumexp"),
 )
 #: Arguments of an operator that is carried.
 _CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool|number|str)\]*")
@@ -49,6 +50,7 @@ def translations(graph: Graph) -> dict[OpOverload, Translation]:
     aten = torch.ops.aten
     found: dict[OpOverload, Translation] = dict.fromkeys((aten.squeeze.dim, aten.squeeze.dims), _squeezed)
     found[aten.conv3d.default] = _biased(aten_conv3d)
+    found |= _arithmetic()
     attention = aten.scaled_dot_product_attention.default
     found[attention] = _of_four_axes(aten_scaled_dot_product_attention, attention)
     puts = [node for node in graph.nodes if node.target in (aten.index_put.default, aten.index_put_.default)]
@@ -73,6 +75,28 @@ def cast_differences(graph: Graph) -> None:
                 cast = graph.call_function(torch.ops.aten.to.dtype, (node.args[0], made))
             cast.meta["val"] = node.args[0].meta["val"].to(made)
             node.args = (cast, *node.args[1:])
+
+
+def write_otherwise(graph: Graph) -> None:
+    """Write shifts by a number as products and quotients, and RReLU as the leaky ReLU that it is in inference.
+
+    The exporter shifts in types that PyTorch has no kernels for, and does not have RReLU.
+    """
+    import torch
+
+    aten = torch.ops.aten
+    left, right = ((getattr(aten, f"__{way}shift__").Scalar,) for way in "lr")
+    left += (aten.bitwise_left_shift.Tensor_Scalar,)
+    right += (aten.bitwise_right_shift.Tensor_Scalar,)
+    for node in graph.nodes:
+        if node.target in left + right:
+            x, by = node.args
+            if 0 <= by < torch.iinfo(x.meta["val"].dtype).max.bit_length():
+                node.target = aten.mul.Tensor if node.target in left else aten.floor_divide.default
+                node.args = (x, 2**by)
+        elif node.target is aten.rrelu.default and not any(node.args[3:4]):
+            low, high = (*node.args[1:3], *(1 / 8, 1 / 3)[len(node.args) - 1 :])
+            node.target, node.args = aten.leaky_relu.default, (node.args[0], (low + high) / 2)
 
 
 def order_as_stored(graph: Graph) -> None:
@@ -201,6 +225,83 @@ def _biased(convolution: Translation) -> Translation:
     return translated
 
 
+def _arithmetic() -> dict[OpOverload, Translation]:
+    """Translations of arithmetic in which the exporter's overflow, lose digits, or are off by one where they round."""
+    import torch
+    from onnxscript import ir
+    from onnxscript import opset18 as op
+    from onnxscript.function_libs.torch_lib.ops.core import aten_div_mode, aten_floor_divide
+
+    def number(value: Any, like: Any) -> Any:
+        """A number as a tensor of the type of another; a tensor as it is."""
+        if not isinstance(value, int | float):
+            return value
+        made = op.Constant(value=ir.tensor(value, dtype=like.dtype))
+        made.dtype = like.dtype
+        return made
+
+    def log_sigmoid(x: Any) -> Any:
+        """The logarithm of a sigmoid, not infinite where that is zero."""
+        return op.Neg(op.Softplus(op.Neg(x)))
+
+    def log_sum(x: Any, y: Any) -> Any:
+        """``logaddexp``, which overflows only where its result does."""
+        larger = op.Add(op.Max(x, y), op.Softplus(op.Neg(op.Abs(op.Sub(x, y)))))
+        return op.Where(op.Equal(x, y), op.Add(x, number(log(2), x)), larger)
+
+    def log1p(x: Any) -> Any:
+        """Near zero not of ``1 + x``, which has lost the digits of ``x``."""
+        near = op.Mul(number(2.0, x), op.Atanh(op.Div(x, op.Add(number(2.0, x), x))))
+        return op.Where(op.Less(op.Abs(x), number(0.5, x)), near, op.Log(op.Add(x, number(1.0, x))))
+
+    def expm1(x: Any) -> Any:
+        """``exp(x) - 1`` by the hyperbolic tangent of ``x / 2``, which keeps the digits of ``x``."""
+        return op.Mul(op.Tanh(op.Mul(x, number(0.5, x))), op.Add(op.Exp(x), number(1.0, x)))
+
+    def is_below(x: Any) -> Any:
+        zero = number(0.0, x)
+        return op.Less(op.Where(op.Equal(x, zero), op.Reciprocal(x), x), zero)
+
+    def atan2(y: Any, x: Any) -> Any:
+        """Pi for ``y`` of zero and ``x`` below it, and -pi for -0."""
+        zero, pi = number(0.0, y), number(np.pi, y)
+        slope = op.Where(op.And(op.Equal(y, zero), op.Equal(x, zero)), y, op.Atan(op.Div(y, x)))
+        return op.Where(is_below(x), op.Where(is_below(y), op.Sub(slope, pi), op.Add(slope, pi)), slope)
+
+    def floored(x: Any, y: Any) -> tuple[Any, Any]:
+        """Quotient, rounded down, and remainder of fractions, of the exact one (PyTorch's ``div_floor_floating``).
+
+        ``1 // 0.1`` is 9, as binary 0.1 is more than a tenth, and ``1 / 0.1`` is rounded to 10.
+        """
+        zero, one, rest = number(0.0, x), number(1.0, x), op.Mod(x, y, fmod=1)
+        is_other = op.And(op.Not(op.Equal(rest, zero)), op.Xor(op.Less(rest, zero), op.Less(y, zero)))
+        quotient = op.Div(op.Sub(x, rest), y)
+        whole = op.Round(op.Where(is_other, op.Sub(quotient, one), quotient))
+        return op.Where(op.Equal(y, zero), op.Div(x, y), whole), op.Where(is_other, op.Add(rest, y), rest)
+
+    def div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+        """Of whole numbers without a detour by fp32, which does not hold them all."""
+        if isinstance(y, float) and x.dtype.is_integer():
+            x = op.Cast(x, to=1)
+        x, y = number(x, y), number(y, x)
+        if rounding_mode and x.dtype.is_integer():
+            return aten_floor_divide(x, y) if rounding_mode == "floor" else op.Div(x, y)
+        return floored(x, y)[0] if rounding_mode == "floor" else aten_div_mode(x, y, rounding_mode=rounding_mode)
+
+    def remainder(x: Any, y: Any) -> Any:
+        x, y = number(x, y), number(y, x)
+        return op.Mod(x, y) if x.dtype.is_integer() else floored(x, y)[1]
+
+    aten = torch.ops.aten
+    return {
+        **{getattr(aten, each.__name__).default: each for each in (log_sigmoid, log1p, expm1, atan2)},
+        **dict.fromkeys((aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor), remainder),
+        **dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), div),
+        aten.floor_divide.default: partial(div, rounding_mode="floor"),
+        aten.logaddexp.default: log_sum,
+    }
+
+
 def _of_four_axes(attention: Translation, operator: OpOverload) -> Translation:
     """``aten::scaled_dot_product_attention`` by the exporter's translation, which takes four axes, no more or fewer."""
     from onnxscript import ir
@@ -272,12 +373,12 @@ def _counted(x: Any, bins: int, low: float, high: float) -> Any:
     from onnxscript import ir
     from onnxscript import opset18 as op
 
-    ends = np.array([[low + (high - low) * place / bins] for place in range(bins + 1)], np.float32)
-    ends[-1] = np.nextafter(ends[-1], np.float32(np.inf))
-    begin, end = (op.Constant(value=ir.tensor(part)) for part in (ends[:-1], ends[1:]))
-    given, along = op.Cast(x, to=1), op.Constant(value_ints=[1])
-    is_inside = op.And(op.GreaterOrEqual(given, begin), op.Less(given, end))
-    return op.CastLike(op.ReduceSum(op.Cast(is_inside, to=1), along, keepdims=0), x)
+    begin, end, number, last = (op.Constant(value=ir.tensor(np.float32(each))) for each in (low, high, bins, bins - 1))
+    given, parts = op.Cast(x, to=1), op.Constant(value=ir.tensor(np.arange(bins, dtype=np.float32)[:, None]))
+    part = op.Floor(op.Div(op.Mul(op.Sub(given, begin), number), op.Sub(end, begin)))
+    is_inside = op.And(op.GreaterOrEqual(given, begin), op.LessOrEqual(given, end))
+    is_there = op.And(is_inside, op.Equal(op.Min(part, last), parts))
+    return op.CastLike(op.ReduceSum(op.Cast(is_there, to=1), op.Constant(value_ints=[1]), keepdims=0), x)
 
 
 def _by_experts(x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
