@@ -140,6 +140,10 @@ def test_strides_are_those_of_the_memory(function: Callable[[Tensor], Tensor]) -
     torch.testing.assert_close(iossim.torch.compile(module, X)(X + 1), module(X + 1), rtol=0, atol=0)
 
 
+def resized(x: Tensor, **how: Any) -> Tensor:
+    return nn.functional.interpolate(x.view(1, 1, 7, 8), mode="bilinear", **how)
+
+
 WHOLE = torch.tensor([-(2**40) - 1, -50000017, -7, 0, 20000003, 2**33 + 12345])
 TENTHS = torch.arange(-30, 31) / 10
 
@@ -166,6 +170,9 @@ TENTHS = torch.arange(-30, 31) / 10
         (lambda x: (torch.log1p(x * 1e-6), torch.log1p(x.abs()), torch.expm1(x * 1e-6), torch.expm1(x * 9)), TENTHS),
         (lambda x: torch.histc(x, 5, -1, 1), TENTHS),
         (lambda x: nn.functional.rrelu(x, 0.1), TENTHS),
+        (lambda x: resized(x, scale_factor=1.7, align_corners=True), TENTHS[:56]),
+        (lambda x: resized(x, scale_factor=(0.5, 1.4), antialias=True), TENTHS[:56]),
+        (lambda x: resized(x, size=(5, 13), align_corners=True, antialias=True), TENTHS[:56]),
     ],
 )
 def test_arithmetic_is_pytorchs_for_values_that_were_not_compared(

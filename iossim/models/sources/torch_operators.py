@@ -57,10 +57,12 @@ def translations(graph: Graph) -> dict[OpOverload, Translation]:
     found[aten.index_put.default] = _inverse if puts and all(map(_inverts, puts)) else _masked(aten_index_put)
     if all(_is_ranged(node) for node in graph.nodes if node.target is aten.histc.default):
         found[aten.histc.default] = _counted
+    # Beside an antialias the exporter leaves out scales, and ONNX Runtime aligns no corners.
+    scaled = {node.target for node in graph.nodes if "2d_aa." in str(node.target) and any(node.args[2:])}
     for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
         if operator.name() in _GROUPED:
             found[operator] = _by_experts
-        elif operator.namespace not in _TRANSLATED or operator.name().startswith(_WHOLE):
+        elif operator.namespace not in _TRANSLATED or operator.name().startswith(_WHOLE) or operator in scaled:
             found[operator] = carried(operator)
     return found
 
@@ -80,7 +82,8 @@ def cast_differences(graph: Graph) -> None:
 def write_otherwise(graph: Graph) -> None:
     """Write shifts by a number as products and quotients, and RReLU as the leaky ReLU that it is in inference.
 
-    The exporter shifts in types that PyTorch has no kernels for, and does not have RReLU.
+    The exporter shifts in types that PyTorch has no kernels for, and does not have RReLU. Sizes replace scales where
+    corners are aligned: to PyTorch it is the whole size that counts, to ONNX the size before it is rounded down.
     """
     import torch
 
@@ -97,6 +100,8 @@ def write_otherwise(graph: Graph) -> None:
         elif node.target is aten.rrelu.default and not any(node.args[3:4]):
             low, high = (*node.args[1:3], *(1 / 8, 1 / 3)[len(node.args) - 1 :])
             node.target, node.args = aten.leaky_relu.default, (node.args[0], (low + high) / 2)
+        elif getattr(node.target, "__name__", "").startswith("upsample_") and node.args[2:3] == (True,):
+            node.args = (node.args[0], [*node.meta["val"].shape[2:]], *node.args[2:3], None)[: len(node.args)]
 
 
 def order_as_stored(graph: Graph) -> None:
