@@ -173,6 +173,8 @@ TENTHS = torch.arange(-30, 31) / 10
         (lambda x: resized(x, scale_factor=1.7, align_corners=True), TENTHS[:56]),
         (lambda x: resized(x, scale_factor=(0.5, 1.4), antialias=True), TENTHS[:56]),
         (lambda x: resized(x, size=(5, 13), align_corners=True, antialias=True), TENTHS[:56]),
+        (lambda x: nn.functional.avg_pool2d(x.view(1, 1, 7, 8) - 1, 2, divisor_override=5), TENTHS[:56]),
+        (lambda x: x.scatter_reduce(0, torch.arange(6) // 3, x, "mean"), WHOLE / 1e9),
     ],
 )
 def test_arithmetic_is_pytorchs_for_values_that_were_not_compared(

@@ -57,12 +57,11 @@ def translations(graph: Graph) -> dict[OpOverload, Translation]:
     found[aten.index_put.default] = _inverse if puts and all(map(_inverts, puts)) else _masked(aten_index_put)
     if all(_is_ranged(node) for node in graph.nodes if node.target is aten.histc.default):
         found[aten.histc.default] = _counted
-    # Beside an antialias the exporter leaves out scales, and ONNX Runtime aligns no corners.
-    scaled = {node.target for node in graph.nodes if "2d_aa." in str(node.target) and any(node.args[2:])}
+    whole = {node.target for node in graph.nodes if _loses(node)}
     for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
         if operator.name() in _GROUPED:
             found[operator] = _by_experts
-        elif operator.namespace not in _TRANSLATED or operator.name().startswith(_WHOLE) or operator in scaled:
+        elif operator.namespace not in _TRANSLATED or operator.name().startswith(_WHOLE) or operator in whole:
             found[operator] = carried(operator)
     return found
 
@@ -328,6 +327,14 @@ def _of_four_axes(attention: Translation, operator: OpOverload) -> Translation:
         return op.Reshape(made, op.Constant(value_ints=[*query.shape[:-1], value.shape[-1]]))
 
     return translated
+
+
+def _loses(node: Node) -> bool:
+    """True if the exporter leaves an argument out: scales or corners beside an antialias, a divisor, a mean."""
+    name, given = str(node.target), node.args
+    if name.startswith("aten.scatter_reduce."):
+        return bool(given[4] == "mean")
+    return any(given[2:] if "2d_aa." in name else given[6:7] if name.startswith("aten.avg_pool") else ())
 
 
 def _is_ranged(node: Node) -> bool:
