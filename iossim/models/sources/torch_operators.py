@@ -66,7 +66,7 @@ def translations(graph: Graph) -> dict[OpOverload, Translation]:
     return found
 
 
-def cast_differences(graph: Graph) -> None:
+def _cast_differences(graph: Graph) -> None:
     """Cast whole numbers that a fraction is less by, as in ``1.0 - mask``, which the exporter does not itself."""
     import torch
 
@@ -78,18 +78,17 @@ def cast_differences(graph: Graph) -> None:
             node.args = (cast, *node.args[1:])
 
 
-def write_otherwise(graph: Graph) -> None:
-    """Write shifts by a number as products and quotients, and RReLU as the leaky ReLU that it is in inference.
+def respell(graph: Graph) -> None:
+    """Write what the exporter lacks, or gets wrong, by other operators of PyTorch; raises as :func:`_order_as_stored`.
 
-    The exporter shifts in types that PyTorch has no kernels for, and does not have RReLU. Sizes replace scales where
-    corners are aligned: to PyTorch it is the whole size that counts, to ONNX the size before it is rounded down.
+    Shifts by a number are products and quotients, RReLU is a leaky ReLU in inference, and images with corners aligned
+    have a size for a scale: PyTorch aligns the whole size, ONNX the size before it is rounded down.
     """
     import torch
 
     aten = torch.ops.aten
-    left, right = ((getattr(aten, f"__{way}shift__").Scalar,) for way in "lr")
-    left += (aten.bitwise_left_shift.Tensor_Scalar,)
-    right += (aten.bitwise_right_shift.Tensor_Scalar,)
+    left = (aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor_Scalar)
+    right = (aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor_Scalar)
     for node in graph.nodes:
         if node.target in left + right:
             x, by = node.args
@@ -100,10 +99,12 @@ def write_otherwise(graph: Graph) -> None:
             low, high = (*node.args[1:3], *(1 / 8, 1 / 3)[len(node.args) - 1 :])
             node.target, node.args = aten.leaky_relu.default, (node.args[0], (low + high) / 2)
         elif getattr(node.target, "__name__", "").startswith("upsample_") and node.args[2:3] == (True,):
-            node.args = (node.args[0], [*node.meta["val"].shape[2:]], *node.args[2:3], None)[: len(node.args)]
+            node.args = (node.args[0], [*node.meta["val"].shape[2:]], True, None)[: len(node.args)]
+    _cast_differences(graph)
+    _order_as_stored(graph)
 
 
-def order_as_stored(graph: Graph) -> None:
+def _order_as_stored(graph: Graph) -> None:
     """Turn what ``as_strided`` reads into the order in which it lies, which the exporter takes for that of its axes.
 
     Raises ModelError for one that reads outside of a dense tensor.
@@ -244,12 +245,8 @@ def _arithmetic() -> dict[OpOverload, Translation]:
         made.dtype = like.dtype
         return made
 
-    def log_sigmoid(x: Any) -> Any:
-        """The logarithm of a sigmoid, not infinite where that is zero."""
-        return op.Neg(op.Softplus(op.Neg(x)))
-
-    def log_sum(x: Any, y: Any) -> Any:
-        """``logaddexp``, which overflows only where its result does."""
+    def logaddexp(x: Any, y: Any) -> Any:
+        """Overflows only where its result does."""
         larger = op.Add(op.Max(x, y), op.Softplus(op.Neg(op.Abs(op.Sub(x, y)))))
         return op.Where(op.Equal(x, y), op.Add(x, number(log(2), x)), larger)
 
@@ -257,10 +254,6 @@ def _arithmetic() -> dict[OpOverload, Translation]:
         """Near zero not of ``1 + x``, which has lost the digits of ``x``."""
         near = op.Mul(number(2.0, x), op.Atanh(op.Div(x, op.Add(number(2.0, x), x))))
         return op.Where(op.Less(op.Abs(x), number(0.5, x)), near, op.Log(op.Add(x, number(1.0, x))))
-
-    def expm1(x: Any) -> Any:
-        """``exp(x) - 1`` by the hyperbolic tangent of ``x / 2``, which keeps the digits of ``x``."""
-        return op.Mul(op.Tanh(op.Mul(x, number(0.5, x))), op.Add(op.Exp(x), number(1.0, x)))
 
     def is_below(x: Any) -> Any:
         zero = number(0.0, x)
@@ -298,11 +291,13 @@ def _arithmetic() -> dict[OpOverload, Translation]:
 
     aten = torch.ops.aten
     return {
-        **{getattr(aten, each.__name__).default: each for each in (log_sigmoid, log1p, expm1, atan2)},
+        # Neither is of a number that is zero, or has lost the digits of ``x``.
+        aten.log_sigmoid.default: lambda x: op.Neg(op.Softplus(op.Neg(x))),
+        aten.expm1.default: lambda x: op.Mul(op.Tanh(op.Mul(x, number(0.5, x))), op.Add(op.Exp(x), number(1.0, x))),
+        **{getattr(aten, each.__name__).default: each for each in (log1p, atan2, logaddexp)},
         **dict.fromkeys((aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor), remainder),
         **dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), div),
         aten.floor_divide.default: partial(div, rounding_mode="floor"),
-        aten.logaddexp.default: log_sum,
     }
 
 
