@@ -96,10 +96,10 @@ def respell(graph: Graph) -> None:
                 node.target = aten.mul.Tensor if node.target in left else aten.floor_divide.default
                 node.args = (x, 2**by)
         elif node.target is aten.rrelu.default and not any(node.args[3:4]):
-            low, high = (*node.args[1:3], *(1 / 8, 1 / 3)[len(node.args) - 1 :])
-            node.target, node.args = aten.leaky_relu.default, (node.args[0], (low + high) / 2)
+            x, low, high = list(node.args[:3]) + [1 / 8, 1 / 3][len(node.args) - 1 :]
+            node.target, node.args = aten.leaky_relu.default, (x, (low + high) / 2)
         elif getattr(node.target, "__name__", "").startswith("upsample_") and node.args[2:3] == (True,):
-            node.args = (node.args[0], [*node.meta["val"].shape[2:]], True, None)[: len(node.args)]
+            node.args = (node.args[0], list(node.meta["val"].shape[2:]), True, None)[: len(node.args)]
     _cast_differences(graph)
     _order_as_stored(graph)
 
