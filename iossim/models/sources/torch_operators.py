@@ -380,12 +380,17 @@ def _counted(x: Any, bins: int, low: float, high: float) -> Any:
     from onnxscript import ir
     from onnxscript import opset18 as op
 
-    begin, end, number, last = (op.Constant(value=ir.tensor(np.float32(each))) for each in (low, high, bins, bins - 1))
-    given, parts = op.Cast(x, to=1), op.Constant(value=ir.tensor(np.arange(bins, dtype=np.float32)[:, None]))
-    part = op.Floor(op.Div(op.Mul(op.Sub(given, begin), number), op.Sub(end, begin)))
-    is_inside = op.And(op.GreaterOrEqual(given, begin), op.LessOrEqual(given, end))
-    is_there = op.And(is_inside, op.Equal(op.Min(part, last), parts))
-    return op.CastLike(op.ReduceSum(op.Cast(is_there, to=1), op.Constant(value_ints=[1]), keepdims=0), x)
+    places, wide = np.arange(bins + 1, dtype=np.float32)[:, None], np.float32(high) - np.float32(low)
+    ends = np.float32(low) + wide * places / np.float32(bins)
+    for way in [-np.inf] * 4 + [np.inf] * 8:  # to the first number that PyTorch counts there, by its rounded quotient
+        near = np.nextafter(ends, np.float32(way))
+        reached = ((near if way < 0 else ends) - np.float32(low)) * np.float32(bins) / wide >= places
+        ends = np.where(reached == (way < 0), near, ends)
+    ends[0], ends[-1] = low, np.nextafter(np.float32(high), np.float32(np.inf))
+    begin, end = (op.Constant(value=ir.tensor(part)) for part in (ends[:-1], ends[1:]))
+    given, along = op.Cast(x, to=1), op.Constant(value_ints=[1])
+    is_inside = op.And(op.GreaterOrEqual(given, begin), op.Less(given, end))
+    return op.CastLike(op.ReduceSum(op.Cast(is_inside, to=1), along, keepdims=0), x)
 
 
 def _by_experts(x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
