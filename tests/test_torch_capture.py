@@ -140,6 +140,52 @@ def test_strides_are_those_of_the_memory(function: Callable[[Tensor], Tensor]) -
     torch.testing.assert_close(iossim.torch.compile(module, X)(X + 1), module(X + 1), rtol=0, atol=0)
 
 
+def resized(x: Tensor, **how: Any) -> Tensor:
+    return nn.functional.interpolate(x.view(1, 1, 7, 8), mode="bilinear", **how)
+
+
+WHOLE = torch.tensor([-(2**40) - 1, -50000017, -7, 0, 20000003, 2**33 + 12345])
+TENTHS = torch.arange(-30, 31) / 10
+
+
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (lambda x: torch.div(x, 7, rounding_mode="floor"), WHOLE),
+        (lambda x: torch.div(x, -7, rounding_mode="trunc"), WHOLE),
+        (lambda x: (x // -7, x % -7, 7 // (x * 2 + 1), -7 % (x * 2 + 1)), WHOLE),
+        (lambda x: torch.div(x, 0.3, rounding_mode="floor"), WHOLE % 100),
+        (lambda x: (x << 3, x >> 2, (x.int() % 100) << 1, x.int() >> 5), WHOLE),
+        (lambda x: (x.to(torch.uint8) << 1, x.to(torch.uint8) >> 2, x.to(torch.int8) >> 1), WHOLE),
+        (lambda x: (x // 0.1, x % 0.1, x // -0.3, x % -0.3), TENTHS),
+        (lambda x: (1.0 // (x + 0.05), 1.0 % (x + 0.05), x // x.flip(0)), TENTHS),
+        (lambda x: (torch.div(x, 0.1, rounding_mode="floor"), torch.div(x, 0.1, rounding_mode="trunc")), TENTHS),
+        (lambda x: torch.atan2(x[:, None], torch.stack([x, x * -0.0])[:, None]), TENTHS),
+        (lambda x: torch.atan2(x, torch.full_like(x, -1)), WHOLE.sign()),
+        (lambda x: nn.functional.logsigmoid(x * 60), TENTHS),
+        (lambda x: nn.functional.logsigmoid(x.half() * 8), TENTHS),
+        (lambda x: torch.logaddexp(x * 60, x.flip(0) * 50), TENTHS),
+        (lambda x: torch.logaddexp(x / 0, x), TENTHS.abs()),
+        (lambda x: (torch.logaddexp2(x * 60, x), torch.logcumsumexp(x * 60, 0)), TENTHS),
+        (lambda x: (torch.log1p(x * 1e-6), torch.log1p(x.abs()), torch.expm1(x * 1e-6), torch.expm1(x * 9)), TENTHS),
+        (lambda x: torch.histc(x, 5, -1, 1), TENTHS),
+        (lambda x: nn.functional.rrelu(x, 0.1), TENTHS),
+        (lambda x: resized(x, scale_factor=1.7, align_corners=True), TENTHS[:56]),
+        (lambda x: resized(x, scale_factor=(0.5, 1.4), antialias=True), TENTHS[:56]),
+        (lambda x: resized(x, size=(5, 13), align_corners=True, antialias=True), TENTHS[:56]),
+        (lambda x: nn.functional.avg_pool2d(x.view(1, 1, 7, 8) - 1, 2, divisor_override=5), TENTHS[:56]),
+        (lambda x: x.scatter_reduce(0, torch.arange(6) // 3, x, "mean"), WHOLE / 1e9),
+    ],
+)
+def test_arithmetic_is_pytorchs_for_values_that_were_not_compared(
+    function: Callable[[Tensor], Any], given: Tensor
+) -> None:
+    """Compiling compares the results of its example alone, here ones, of which the exporter's were right, too."""
+    module = Returning(function).eval()
+    made, expected = iossim.torch.compile(module, torch.ones_like(given))(given), module(given)
+    torch.testing.assert_close(made, expected, rtol=1e-6, atol=1e-30, equal_nan=True)
+
+
 def test_arguments_that_are_one_tensor_or_the_modules_own_are_told_apart() -> None:
     module = Returning(lambda x: (x[0] + 2 * x[1], x[0], x[0][:, 1:], x[1])).eval()
     made, expected = iossim.torch.compile(module, {"x": (X, X, None)})(given := (X + 1, X * 3, None)), module(given)

@@ -31,7 +31,7 @@ from iossim.models.onnx.file import KIND_NOTE, PARAMETER, OnnxModel
 from iossim.models.onnx.grouped_products import functions_for
 from iossim.models.options import TORCH, LoadOptions
 from iossim.models.sources import onnx_file
-from iossim.models.sources.torch_operators import carried, cast_differences, order_as_stored, translations, untranslated
+from iossim.models.sources.torch_operators import carried, respell, translations, untranslated
 
 if TYPE_CHECKING:
     from onnxscript.ir import Graph, Model, Node, Value
@@ -226,8 +226,7 @@ def _translated(traced: ExportedProgram) -> ONNXProgram:
     """A trace in ONNX's form: an operator that proves to be missing, or fails, is carried."""
     import torch
 
-    cast_differences(traced.graph)
-    order_as_stored(traced.graph)
+    respell(traced.graph)
     own = translations(traced.graph)
     while True:
         try:

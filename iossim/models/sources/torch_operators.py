@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from math import prod
+from functools import partial
+from math import log, prod
 from operator import attrgetter, getitem
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,9 @@ _TRANSLATED = ("aten", "prim", "prims", "torchvision", "quantized_decomposed", "
 #: Products of rows that are sorted by experts, each with the weights of its expert.
 _GROUPED = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")
 #: Operators that the exporter takes apart into what it does not have, or into loops.
-_WHOLE = tuple(
-    f"aten::{name}"
-    for name in ("embedding_bag", "inverse", "linalg_cholesky", "linalg_inv", "linalg_lu_factor", "linalg_solve")
+_WHOLE = (
+    *("aten::embedding_bag", "aten::inverse", "aten::linalg_cholesky", "aten::linalg_inv", "aten::linalg_lu_factor"),
+    *("aten::linalg_solve", "aten::logaddexp2", "aten::logcumsumexp"),
 )
 #: Arguments of an operator that is carried.
 _CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool|number|str)\]*")
@@ -49,21 +50,23 @@ def translations(graph: Graph) -> dict[OpOverload, Translation]:
     aten = torch.ops.aten
     found: dict[OpOverload, Translation] = dict.fromkeys((aten.squeeze.dim, aten.squeeze.dims), _squeezed)
     found[aten.conv3d.default] = _biased(aten_conv3d)
+    found |= _arithmetic()
     attention = aten.scaled_dot_product_attention.default
     found[attention] = _of_four_axes(aten_scaled_dot_product_attention, attention)
     puts = [node for node in graph.nodes if node.target in (aten.index_put.default, aten.index_put_.default)]
     found[aten.index_put.default] = _inverse if puts and all(map(_inverts, puts)) else _masked(aten_index_put)
     if all(_is_ranged(node) for node in graph.nodes if node.target is aten.histc.default):
         found[aten.histc.default] = _counted
+    whole = {node.target for node in graph.nodes if _loses(node)}
     for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
         if operator.name() in _GROUPED:
             found[operator] = _by_experts
-        elif operator.namespace not in _TRANSLATED or operator.name().startswith(_WHOLE):
+        elif operator.namespace not in _TRANSLATED or operator.name().startswith(_WHOLE) or operator in whole:
             found[operator] = carried(operator)
     return found
 
 
-def cast_differences(graph: Graph) -> None:
+def _cast_differences(graph: Graph) -> None:
     """Cast whole numbers that a fraction is less by, as in ``1.0 - mask``, which the exporter does not itself."""
     import torch
 
@@ -75,7 +78,33 @@ def cast_differences(graph: Graph) -> None:
             node.args = (cast, *node.args[1:])
 
 
-def order_as_stored(graph: Graph) -> None:
+def respell(graph: Graph) -> None:
+    """Write what the exporter lacks, or gets wrong, by other operators of PyTorch; raises as :func:`_order_as_stored`.
+
+    Shifts by a number are products and quotients, RReLU is a leaky ReLU in inference, and images with corners aligned
+    have a size for a scale: PyTorch aligns the whole size, ONNX the size before it is rounded down.
+    """
+    import torch
+
+    aten = torch.ops.aten
+    left = (aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor_Scalar)
+    right = (aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor_Scalar)
+    for node in graph.nodes:
+        if node.target in left + right:
+            x, by = node.args
+            if 0 <= by < torch.iinfo(x.meta["val"].dtype).max.bit_length():
+                node.target = aten.mul.Tensor if node.target in left else aten.floor_divide.default
+                node.args = (x, 2**by)
+        elif node.target is aten.rrelu.default and not any(node.args[3:4]):
+            x, low, high = list(node.args[:3]) + [1 / 8, 1 / 3][len(node.args) - 1 :]
+            node.target, node.args = aten.leaky_relu.default, (x, (low + high) / 2)
+        elif getattr(node.target, "__name__", "").startswith("upsample_") and node.args[2:3] == (True,):
+            node.args = (node.args[0], list(node.meta["val"].shape[2:]), True, None)[: len(node.args)]
+    _cast_differences(graph)
+    _order_as_stored(graph)
+
+
+def _order_as_stored(graph: Graph) -> None:
     """Turn what ``as_strided`` reads into the order in which it lies, which the exporter takes for that of its axes.
 
     Raises ModelError for one that reads outside of a dense tensor.
@@ -201,6 +230,77 @@ def _biased(convolution: Translation) -> Translation:
     return translated
 
 
+def _arithmetic() -> dict[OpOverload, Translation]:
+    """Translations of arithmetic in which the exporter's overflow, lose digits, or are off by one where they round."""
+    import torch
+    from onnxscript import ir
+    from onnxscript import opset18 as op
+    from onnxscript.function_libs.torch_lib.ops.core import aten_div_mode, aten_floor_divide
+
+    def number(value: Any, like: Any) -> Any:
+        """A number as a tensor of the type of another; a tensor as it is."""
+        if not isinstance(value, int | float):
+            return value
+        made = op.Constant(value=ir.tensor(value, dtype=like.dtype))
+        made.dtype = like.dtype
+        return made
+
+    def logaddexp(x: Any, y: Any) -> Any:
+        """Overflows only where its result does."""
+        larger = op.Add(op.Max(x, y), op.Softplus(op.Neg(op.Abs(op.Sub(x, y)))))
+        return op.Where(op.Equal(x, y), op.Add(x, number(log(2), x)), larger)
+
+    def log1p(x: Any) -> Any:
+        """Near zero not of ``1 + x``, which has lost the digits of ``x``."""
+        near = op.Mul(number(2.0, x), op.Atanh(op.Div(x, op.Add(number(2.0, x), x))))
+        return op.Where(op.Less(op.Abs(x), number(0.5, x)), near, op.Log(op.Add(x, number(1.0, x))))
+
+    def is_below(x: Any) -> Any:
+        zero = number(0.0, x)
+        return op.Less(op.Where(op.Equal(x, zero), op.Reciprocal(x), x), zero)
+
+    def atan2(y: Any, x: Any) -> Any:
+        """Pi for ``y`` of zero and ``x`` below it, and -pi for -0."""
+        zero, pi = number(0.0, y), number(np.pi, y)
+        slope = op.Where(op.And(op.Equal(y, zero), op.Equal(x, zero)), y, op.Atan(op.Div(y, x)))
+        return op.Where(is_below(x), op.Where(is_below(y), op.Sub(slope, pi), op.Add(slope, pi)), slope)
+
+    def floored(x: Any, y: Any) -> tuple[Any, Any]:
+        """Quotient, rounded down, and remainder of fractions, of the exact one (PyTorch's ``div_floor_floating``).
+
+        ``1 // 0.1`` is 9, as binary 0.1 is more than a tenth, and ``1 / 0.1`` is rounded to 10.
+        """
+        zero, one, rest = number(0.0, x), number(1.0, x), op.Mod(x, y, fmod=1)
+        is_other = op.And(op.Not(op.Equal(rest, zero)), op.Xor(op.Less(rest, zero), op.Less(y, zero)))
+        quotient = op.Div(op.Sub(x, rest), y)
+        whole = op.Round(op.Where(is_other, op.Sub(quotient, one), quotient))
+        return op.Where(op.Equal(y, zero), op.Div(x, y), whole), op.Where(is_other, op.Add(rest, y), rest)
+
+    def div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+        """Of whole numbers without a detour by fp32, which does not hold them all."""
+        if isinstance(y, float) and x.dtype.is_integer():
+            x = op.Cast(x, to=1)
+        x, y = number(x, y), number(y, x)
+        if rounding_mode and x.dtype.is_integer():
+            return aten_floor_divide(x, y) if rounding_mode == "floor" else op.Div(x, y)
+        return floored(x, y)[0] if rounding_mode == "floor" else aten_div_mode(x, y, rounding_mode=rounding_mode)
+
+    def remainder(x: Any, y: Any) -> Any:
+        x, y = number(x, y), number(y, x)
+        return op.Mod(x, y) if x.dtype.is_integer() else floored(x, y)[1]
+
+    aten = torch.ops.aten
+    return {
+        # Neither is of a number that is zero, or has lost the digits of ``x``.
+        aten.log_sigmoid.default: lambda x: op.Neg(op.Softplus(op.Neg(x))),
+        aten.expm1.default: lambda x: op.Mul(op.Tanh(op.Mul(x, number(0.5, x))), op.Add(op.Exp(x), number(1.0, x))),
+        **{getattr(aten, each.__name__).default: each for each in (log1p, atan2, logaddexp)},
+        **dict.fromkeys((aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor), remainder),
+        **dict.fromkeys((aten.div.Tensor_mode, aten.div.Scalar_mode), div),
+        aten.floor_divide.default: partial(div, rounding_mode="floor"),
+    }
+
+
 def _of_four_axes(attention: Translation, operator: OpOverload) -> Translation:
     """``aten::scaled_dot_product_attention`` by the exporter's translation, which takes four axes, no more or fewer."""
     from onnxscript import ir
@@ -222,6 +322,14 @@ def _of_four_axes(attention: Translation, operator: OpOverload) -> Translation:
         return op.Reshape(made, op.Constant(value_ints=[*query.shape[:-1], value.shape[-1]]))
 
     return translated
+
+
+def _loses(node: Node) -> bool:
+    """True if the exporter leaves an argument out: scales or corners beside an antialias, a divisor, a mean."""
+    name, given = str(node.target), node.args
+    if name.startswith("aten.scatter_reduce."):
+        return bool(given[4] == "mean")
+    return any(given[2:] if "2d_aa." in name else given[6:7] if name.startswith("aten.avg_pool") else ())
 
 
 def _is_ranged(node: Node) -> bool:
@@ -272,8 +380,13 @@ def _counted(x: Any, bins: int, low: float, high: float) -> Any:
     from onnxscript import ir
     from onnxscript import opset18 as op
 
-    ends = np.array([[low + (high - low) * place / bins] for place in range(bins + 1)], np.float32)
-    ends[-1] = np.nextafter(ends[-1], np.float32(np.inf))
+    places, wide = np.arange(bins + 1, dtype=np.float32)[:, None], np.float32(high) - np.float32(low)
+    ends = np.float32(low) + wide * places / np.float32(bins)
+    for way in [-np.inf] * 4 + [np.inf] * 8:  # to the first number that PyTorch counts there, by its rounded quotient
+        near = np.nextafter(ends, np.float32(way))
+        reached = ((near if way < 0 else ends) - np.float32(low)) * np.float32(bins) / wide >= places
+        ends = np.where(reached == (way < 0), near, ends)
+    ends[0], ends[-1] = low, np.nextafter(np.float32(high), np.float32(np.inf))
     begin, end = (op.Constant(value=ir.tensor(part)) for part in (ends[:-1], ends[1:]))
     given, along = op.Cast(x, to=1), op.Constant(value_ints=[1])
     is_inside = op.And(op.GreaterOrEqual(given, begin), op.Less(given, end))
