@@ -251,6 +251,7 @@ def experts() -> nn.Module:
             X.view(1, 1, 1, 2, 4),
             "torch.aten.scaled_dot_product_attention.default",
         ),
+        (Returning(lambda x: attended(x, x, x, x > 5)), X.view(1, 1, 2, 2, 2)[0] + 2, "ReduceMax"),
         (Returning(lambda x: x.scatter_reduce(1, x.argsort(), x, "amax")), X, "ScatterElements"),
         (Returning(lambda x: x.index_put((x > 5,), X[0, 0]).index_put((x[:, 0] > 0,), x[0])), X, "Where"),
         (Returning(lambda x: torch.ops.aten.index_put(x, [None, x[1] < 6], X[0, 1])), X, "Where"),

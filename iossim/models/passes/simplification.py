@@ -314,14 +314,16 @@ def scatter_elimination(graph: Graph, node: Node[Foreign], constants: dict[str, 
 
 
 def _without_neutral(graph: Graph, node: Node) -> Node:
-    """A product of two factors, one of which is 1, a quotient by 1, or a sum with a scalar 0, as an identity."""
+    """A product of two factors, one of which is all 1, a quotient by 1, or a sum with a scalar 0, as an identity."""
     factors = node.inputs if isinstance(node.op, Mul | Add) else node.inputs[1:] if node.op == Nary("div") else ()
     for value in factors if len(node.inputs) == 2 else ():
         others = [each for each in node.inputs if each != value]
         keeps_type = [graph.types[each] for each in others] == graph.output_types(node)
         # A zero with axes may be a bias that training starts from.
         neutral = 1 if not isinstance(node.op, Add) else 0 if graph.types[value].shape == () else None
-        if keeps_type and neutral is not None and graph.number(value) == neutral:
+        is_at_hand = value in graph.constants and graph.constants[value].is_at_hand
+        array = known_array(graph, value) if keeps_type and neutral is not None and is_at_hand else None
+        if array is not None and (array.size == 1 or neutral == 1) and (array == neutral).all():
             return replace(node, op=Identity(), inputs=tuple(others))
     return node
 

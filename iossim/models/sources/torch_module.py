@@ -227,7 +227,7 @@ def _translated(traced: ExportedProgram) -> ONNXProgram:
     import torch
 
     respell(traced.graph)
-    own = translations(traced.graph)
+    own = translations(traced.graph, traced.graph_signature.user_inputs)
     while True:
         try:
             # Optimise no further than shape arithmetic: fusing batch norms here would copy every weight.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from math import log, prod
 from operator import attrgetter, getitem
@@ -38,10 +38,11 @@ _WHOLE = (
 _CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool|number|str)\]*")
 
 
-def translations(graph: Graph) -> dict[OpOverload, Translation]:
+def translations(graph: Graph, inputs: Collection[object] = ()) -> dict[OpOverload, Translation]:
     """Translations of the operators of a trace (``torch.fx``), as ``torch.onnx.export`` takes them.
 
-    Raises ModelError for an operator of another library that cannot be carried.
+    ``inputs`` are the names of what calls give. Raises ModelError for an operator of another library that cannot be
+    carried.
     """
     import torch
     from onnxscript.function_libs.torch_lib.ops.core import aten_conv3d, aten_index_put
@@ -52,7 +53,7 @@ def translations(graph: Graph) -> dict[OpOverload, Translation]:
     found[aten.conv3d.default] = _biased(aten_conv3d)
     found |= _arithmetic()
     attention = aten.scaled_dot_product_attention.default
-    found[attention] = _of_four_axes(aten_scaled_dot_product_attention, attention)
+    found[attention] = _of_four_axes(aten_scaled_dot_product_attention, attention, inputs)
     puts = [node for node in graph.nodes if node.target in (aten.index_put.default, aten.index_put_.default)]
     found[aten.index_put.default] = _inverse if puts and all(map(_inverts, puts)) else _masked(aten_index_put)
     if all(_is_ranged(node) for node in graph.nodes if node.target is aten.histc.default):
@@ -301,15 +302,24 @@ def _arithmetic() -> dict[OpOverload, Translation]:
     }
 
 
-def _of_four_axes(attention: Translation, operator: OpOverload) -> Translation:
-    """``aten::scaled_dot_product_attention`` by the exporter's translation, which takes four axes, no more or fewer."""
+def _of_four_axes(attention: Translation, operator: OpOverload, inputs: Collection[object]) -> Translation:
+    """``aten::scaled_dot_product_attention`` by the exporter's translation, which takes four axes, no more or fewer.
+
+    A query whose mask excludes all keys has 0 in PyTorch, and in that translation the mean of the values.
+    """
     from onnxscript import ir
     from onnxscript import opset18 as op
+
+    def attended(*given: Any, **named: Any) -> Any:
+        made, (mask, *_) = attention(*given, **named), given[3:] or (None,)
+        if mask is None or mask.dtype != ir.DataType.BOOL or not (mask.producer() or mask.name in inputs):
+            return made
+        return op.Mul(made, op.ReduceMax(op.Cast(mask, to=given[0].dtype), op.Constant(value_ints=[-1])))
 
     def translated(*given: Any, **named: Any) -> Any:
         (query, key, value), before = given[:3], [*map(int, given[0].shape[:-3])]
         if len(before) == 1:
-            return attention(*given, **named)
+            return attended(*given, **named)
         is_repeated = any([*each.shape[:-3]] != before for each in (key, value))
         if is_repeated or any(len(mask.shape) > 3 for mask in given[3:4] if mask is not None):
             return carried(operator)(*given, **named)
@@ -318,7 +328,7 @@ def _of_four_axes(attention: Translation, operator: OpOverload) -> Translation:
             sizes = [prod(before), *[1] * (3 - len(each.shape)), *map(int, each.shape[-3:])]
             four.append(op.Reshape(each, op.Constant(value_ints=sizes)))
             four[-1].shape, four[-1].type = ir.Shape(sizes), each.type
-        made = attention(*four, *given[3:], **named)
+        made = attended(*four, *given[3:], **named)
         return op.Reshape(made, op.Constant(value_ints=[*query.shape[:-1], value.shape[-1]]))
 
     return translated
