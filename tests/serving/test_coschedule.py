@@ -94,7 +94,10 @@ def test_streams_are_searched_for_weighted_latencies(seed: int, weight: float, e
 
 @pytest.mark.parametrize(("where", "engine"), [("v100-sxm2", Engine.PAPER), ("h100-sxm", Engine.GRAPH)])
 def test_a_way_is_as_sure_as_its_schedule(where: str, engine: Engine) -> None:
-    """By its kernels' spans alone, without pricing it again at changed parameters; what runs in turn is the surest."""
+    """By its kernels' spans alone, without pricing it again at changed parameters.
+
+    What runs in turn is the surest where its own stages are, as before Hopper.
+    """
     network = load("ios_sample")
     prices = SimulatorCostModel(device(where), network.precision, engine)
     found = coschedule({"a": network, "b": network}, prices)
@@ -107,7 +110,8 @@ def test_a_way_is_as_sure_as_its_schedule(where: str, engine: Engine) -> None:
             assert way.schedule is not None
             whole = errors.interval(way.schedule)
             assert way.interval_us == pytest.approx((whole.low_us, whole.high_us), rel=0.01)
-    assert width[TIME_SLICING] == width[ONE_AFTER_ANOTHER] < width[ONE_STREAM_EACH]
+    assert width[TIME_SLICING] == width[ONE_AFTER_ANOTHER]
+    assert width[ONE_AFTER_ANOTHER] < width[ONE_STREAM_EACH] or engine is Engine.GRAPH
     low_ms, high_ms = (us / 1e3 for us in found.best.interval_us or ())
     assert f"Expected on hardware: {low_ms:.3f}-{high_ms:.3f} ms (90% interval)" in bound_words(found)
 
